@@ -95,7 +95,7 @@ impl Measured {
     }
 }
 
-/// So many tasks, each with one operation at a time.
+/// This many tasks, each with one operation at a time.
 async fn load(options: &Options, pool: &Pool, depth: usize, kind: Kind, until: Until) -> Result<Measured> {
     let (next, data) = (Arc::new(AtomicU64::new(0)), Bytes::from(vec![b'x'; options.size]));
     let (begun, cpu) = (Instant::now(), cpu_time());

@@ -56,7 +56,7 @@ pub fn count(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Instructions of a run of our own that does so many operations.
+/// Instructions of a run of our own that does this many operations.
 fn collected(what: &str, times: u64) -> Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
@@ -70,7 +70,7 @@ fn collected(what: &str, times: u64) -> Result<u64> {
     Ok(line.with_context(|| format!("no count in {said}"))?.1.trim().parse()?)
 }
 
-/// What callgrind looks at.
+/// What callgrind measures.
 pub fn work(work: &Work) -> Result<()> {
     match work.what {
         What::StoreWrite => store_writes(work.times, 4096),

@@ -48,7 +48,7 @@ enum What {
     Counts(counts::Options),
     /// Instructions that the core takes for an operation, without network, OSD and device.
     Instructions(instructions::Options),
-    /// Does so many operations of one kind; started by `instructions`.
+    /// Does this many operations of one kind; started by `instructions`.
     #[command(hide = true)]
     Work(instructions::Work),
     /// Measure the asynchronous client, as a gateway process uses it, against the cluster of `CEPH_CONF`.

@@ -99,7 +99,7 @@ impl Probe {
         Ok(Probe { folder: folder.to_path_buf(), processes, first: connect(addresses[2])? })
     }
 
-    /// With so many writes under way all the time.
+    /// With this many writes under way all the time.
     pub fn measure(&mut self, seconds: u32, depth: usize) -> Result<Probed> {
         let pids: Vec<u32> = self.processes.iter().map(Child::id).collect();
         let (cpu, client, begun) = (cpu_of(&pids)?, own_cpu()?, Instant::now());

@@ -27,7 +27,7 @@ struct Job {
     /// What fio is told.
     how: &'static str,
     is_write: bool,
-    /// Nacre's operations per second are to be so many times Ceph's at least.
+    /// Nacre's operations per second are to be this many times Ceph's at least.
     times: f64,
     /// What varies in a commit is compared with what varies in the probe's.
     probed: bool,

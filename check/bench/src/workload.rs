@@ -72,7 +72,7 @@ pub fn all() -> Vec<Workload> {
 }
 
 const POOL: &str = "bench";
-/// Seconds. A client of a cluster that is full would wait for ever.
+/// Seconds. A client of a cluster that is full would wait forever.
 const CLIENT_MAX: u32 = 300;
 
 impl Workload {

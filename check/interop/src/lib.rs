@@ -79,7 +79,7 @@ impl Cluster {
     pub fn try_run(&self, line: &str) -> Result<Output> {
         let mut words = line.split_whitespace();
         let program = words.next().context("an empty command line")?;
-        // A client that waits for ever is a failure, not a hang.
+        // A client that waits forever is a failure, not a hang.
         let mut command = self.client("timeout");
         command.args(["--kill-after=5", "120", program]).args(words);
         command.output().with_context(|| format!("cannot run {line}"))

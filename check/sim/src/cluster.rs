@@ -347,7 +347,7 @@ impl Cluster {
         }
     }
 
-    /// Corrupts so many metadata blocks of an OSD's store while all placement groups are clean.
+    /// Corrupts this many metadata blocks of an OSD's store while all placement groups are clean.
     pub fn corrupt_metadata(&mut self, osd: usize, count: u64) {
         let World { nodes, rng, .. } = &mut self.world;
         let Node { store: Some(store), disk: Some(disk), .. } = &nodes[self.osds[osd].0] else { return };
@@ -398,7 +398,7 @@ impl Cluster {
         std::mem::take(&mut self.world.node_mut(self.osds[osd]).memory_peak)
     }
 
-    /// Sets the latency of an OSD's disk to about so many milliseconds; 0: the usual one.
+    /// Sets the latency of an OSD's disk to about this many milliseconds; 0: the usual one.
     pub fn slow_down(&mut self, osd: usize, millis: u64) {
         let millis = Duration::from_millis(millis);
         let latency = if millis.is_zero() { DISK_LATENCY } else { (millis / 4, millis * 2) };

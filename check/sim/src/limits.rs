@@ -9,7 +9,7 @@ use nacre_proto::transaction::StoredId;
 
 /// `mon_min_osdmap_epochs` unless the shape sets it.
 const MAPS: u64 = 500;
-/// A full map is stored every so many epochs, and older ones are trimmed then.
+/// A full map is stored every this many epochs, and older ones are trimmed then.
 const FULL_EVERY: u64 = 50;
 /// Entries of the monitors' Raft log: the checkpoint threshold, plus what is left after one.
 const ENTRIES: u64 = 500 + 128;

@@ -47,7 +47,7 @@ struct Options {
 /// Numbers of writes are kept in 32 bits.
 const WRITES_MAX: u64 = 4_000_000_000;
 
-/// One of so many seeds is run twice, and both runs must be equal.
+/// One of this many seeds is run twice, and both runs must be equal.
 const TWICE_EVERY: u64 = 10;
 
 fn main() -> ExitCode {

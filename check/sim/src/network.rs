@@ -208,7 +208,7 @@ impl Network {
         self.partitioned.insert((from, to, on));
         self.between(from, to, on)
     }
-    /// Returns the sessions that go on.
+    /// Returns the sessions that continue.
     pub fn heal(&mut self, from: NodeId, to: NodeId, on: Net) -> Vec<SessionId> {
         self.partitioned.remove(&(from, to, on));
         self.between(from, to, on)

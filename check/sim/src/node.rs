@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Where clients are.
 const CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// Ports of outgoing connections; no daemon looks at them.
+/// Ports of outgoing connections; no daemon examines them.
 const SOURCE_PORT: u16 = 50_000;
 
 pub enum Role {

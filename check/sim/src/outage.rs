@@ -55,7 +55,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 1024;
 /// Writes in flight. With many, one flush of a disk serves many of them.
 const IN_FLIGHT: usize = 512;
-/// Interval between looks at replies.
+/// Interval between checks of replies.
 const LOOK: Duration = Duration::from_micros(200);
 /// MiB of each disk beside twice the size of all objects, for the write-ahead log and the sorted runs.
 const DISK_MIB: u64 = 1 << 10;

@@ -34,7 +34,7 @@ pub enum Fault {
     Stop(Target),
     /// A process stands still, as by SIGSTOP.
     Pause(Target),
-    /// A paused process goes on; one that ended is started again.
+    /// A paused process continues; one that ended is started again.
     Resume(Target),
     /// The link between two nodes loses everything.
     Partition(Target, Target),
@@ -45,11 +45,11 @@ pub enum Fault {
     Reject(Target, Target),
     /// Every partition and rejection ends.
     Heal,
-    /// Bit rot: so many blocks of an OSD's objects change silently on its disk.
+    /// Bit rot: this many blocks of an OSD's objects change silently on its disk.
     Corrupt(usize, u64),
-    /// So many sectors under an OSD's objects become unreadable.
+    /// This many sectors under an OSD's objects become unreadable.
     BadSectors(usize, u64),
-    /// Everything that an OSD's disk does takes about so many milliseconds; 0: it is fast again.
+    /// Everything that an OSD's disk does takes about this many milliseconds; 0: it is fast again.
     SlowDisk(usize, u64),
     /// `ceph osd out`.
     Out(usize),
@@ -63,9 +63,9 @@ pub enum Fault {
     AddOsd,
     /// One more monitor.
     AddMon,
-    /// `ceph mon rm`: a monitor leaves for good if the others can go on without it.
+    /// `ceph mon rm`: a monitor leaves for good if the others can continue without it.
     RemoveMon(usize),
-    /// The first pool gets so many placement groups, more or fewer than it had.
+    /// The first pool gets this many placement groups, more or fewer than it had.
     PgNum(u64),
     /// One more pool.
     CreatePool,
@@ -73,7 +73,7 @@ pub enum Fault {
     CreateSnap,
     /// The removal of such a snapshot.
     RemoveSnap,
-    /// Clients write so many more objects of 64 KiB, as far as there is space.
+    /// Clients write this many more objects of 64 KiB, as far as there is space.
     Fill(u64),
     /// Clients delete all objects that `Fill` wrote.
     DeleteFill,
@@ -102,7 +102,7 @@ pub struct Shape {
     pub loss: u64,
     /// An OSD with a slow disk.
     pub slow_osd: Option<usize>,
-    /// Wall clocks differ by up to so many seconds.
+    /// Wall clocks differ by up to this many seconds.
     pub clock_skew: u32,
     /// The only OSD whose disk may lose durable data: `Corrupt` and `BadSectors` name it.
     pub unreliable: Option<usize>,
@@ -558,7 +558,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_reads_as_it_is_written() {
+    fn printed_script_parses_back() {
         for seed in 0..200 {
             let script = Script::draw(seed);
             let again: Script = script.to_string().parse().unwrap();

@@ -117,7 +117,7 @@ impl Workload {
         }
     }
 
-    /// Writes so many more objects that fill the disks, a few at a time.
+    /// Writes this many more objects that fill the disks, a few at a time.
     pub fn fill(&mut self, objects: u64) {
         self.fillers_wanted = self.fillers + objects;
     }

@@ -25,7 +25,7 @@ pub const DISK_LATENCY: (Duration, Duration) = (Duration::from_micros(80), Durat
 /// So little that caches are always full, and in some incarnations hold nothing but changes.
 const STORE_MEMORY: [usize; 4] = [256 << 10, 64 << 10, 256 << 10, 8 << 10];
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Interval between looks at tickets.
+/// Interval between checks of tickets.
 const SWEEP: Duration = Duration::from_secs(1);
 
 pub struct World {

@@ -583,7 +583,7 @@ impl Client {
 
     /// Takes in what the parts came to. Ends every call from outside.
     fn settle(&mut self, cx: &mut Context<'_>) {
-        // A page that goes on is new work, which may fail at once.
+        // A page that continues is new work, which may fail at once.
         loop {
             let done = self.objecter.take_done();
             let displaced = self.objecter.take_displaced();

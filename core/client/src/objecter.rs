@@ -14,7 +14,7 @@
 //! carry those out again, so their owner gives them another tid (`take_displaced`).
 //!
 //! Requests are indexed by placement group, and a new map is compared with the last one
-//! (`placements`), so that only those are looked at which it may concern.
+//! (`placements`), so that only those are examined which it may concern.
 //! Read `Entry`, then `on_map` and `retarget`, then `try_send`.
 
 use crate::object::ObjectRequest;

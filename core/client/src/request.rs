@@ -20,7 +20,7 @@ pub struct RequestId(pub u64);
 pub struct Request {
     pub kind: RequestKind,
     /// After this long the request fails with ETIMEDOUT. It is not sent again from then on, but a
-    /// write that an OSD already has may still happen, once. None waits for ever.
+    /// write that an OSD already has may still happen, once. None waits forever.
     pub timeout: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ pub enum RequestKind {
     /// A command for the active manager; completes with `Output::Command`.
     MgrCommand { command: String, input: Bytes },
     /// Watches an object; completes with `Output::Watching` once the OSD has it. The operations of
-    /// `object` are ignored. `timeout`: after so long without a client the OSD gives the watch up.
+    /// `object` are ignored. `timeout`: after this long without a client the OSD gives the watch up.
     Watch { object: ObjectRequest, timeout: Duration },
     /// Ends a watch; completes with `Output::Done`.
     Unwatch(WatchId),
@@ -97,7 +97,7 @@ impl From<ObjectRequest> for Request {
     }
 }
 
-/// Where a listing goes on. In Ceph's order of objects, so that it stays good while placement
+/// Where a listing continues. In Ceph's order of objects, so that it stays good while placement
 /// groups split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor(pub(crate) ObjectId);

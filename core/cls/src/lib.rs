@@ -32,7 +32,7 @@ pub type Errno = i32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Failed(Errno),
-    /// The object cannot go on now, and knows why. Methods only pass this on, with `?`.
+    /// The object cannot continue now, and knows why. Methods only pass this on, with `?`.
     Interrupted,
 }
 

@@ -37,7 +37,7 @@ const MUST_RENEW: u8 = 2;
 
 record!(LockRequest, "cls_lock_lock_op", 1, {
     name: Name, kind: u8, cookie: Name, tag: Name, description: Name,
-    /// Zero: for ever.
+    /// Zero: forever.
     duration: Utime,
     flags: u8,
 });

@@ -157,7 +157,7 @@ pub enum Effect {
         timer: TimerId,
     },
     /// Comes back as `Event::Loop` before anything else, once the effects before it are done: how a
-    /// machine goes on with the next piece of work on a view that shows the last one.
+    /// machine continues with the next piece of work on a view that shows the last one.
     Loop(u64),
     /// Monitors: global ids for clients that connect to this monitor from here on.
     GrantIds(Range<u64>),

@@ -1,4 +1,4 @@
-//! How a machine looks at what its store holds, between effects.
+//! How a machine examines what its store holds, between effects.
 
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, ShardId};

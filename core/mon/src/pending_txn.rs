@@ -27,7 +27,7 @@ pub struct PendingTxn {
     pub clear_progress: bool,
     /// The member that is to lead from here on: what was asked is asked of it again.
     pub hand_over: Option<u64>,
-    /// One change of the map cannot say what the request at hand wants beside what others want: it is for the
+    /// One change of the map cannot say what the current request wants beside what others want: it is for the
     /// next one.
     pub defer: bool,
     /// For keys that are made. None where nothing may change.

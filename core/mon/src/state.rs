@@ -62,7 +62,7 @@ pub trait Slice: Sized {
 /// What subscribers are sent.
 pub struct Published {
     pub messages: Vec<Message>,
-    /// Where the subscription goes on.
+    /// Where the subscription continues.
     pub next: u64,
 }
 

@@ -25,7 +25,7 @@ pub struct Pace {
     pub probe: Duration,
     /// After so long without a message from it the monitor is left.
     pub silence: Duration,
-    /// Maps come by themselves, and one may be on its way: they are asked for when so many answers in a
+    /// Maps come by themselves, and one may be on its way: they are asked for when this many answers in a
     /// row were about a newer one.
     pub behind_max: u32,
     /// After all monitors were tried in vain, doubling.
@@ -207,7 +207,7 @@ impl MonClient {
         }
     }
 
-    /// The owner has this epoch of a map: subscriptions go on behind it.
+    /// The owner has this epoch of a map: subscriptions continue behind it.
     pub fn have(&mut self, name: &str, epoch: Epoch) {
         if let Some(sub) = self.subscriptions.get_mut(name) {
             sub.start = u64::from(epoch.0) + 1;

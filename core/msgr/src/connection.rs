@@ -732,7 +732,7 @@ impl Connection {
         let [head, front, middle, data] = frame.segments;
         let header = MessageHeader::decode(&head);
         let MessageHeader { seq, tid, kind, priority, version, compat, .. } = header;
-        // Ceph logs a gap and goes on, Linux gives up. Nothing can get lost or come twice inside one TCP
+        // Ceph logs a gap and continues, Linux gives up. Nothing can get lost or come twice inside one TCP
         // connection, and a client that starts anew sends again what matters: give up.
         let expected = self.in_seq + 1;
         if seq != expected {

@@ -1,9 +1,9 @@
 //! Frames of msgr2.1: what both ways of protecting them share, and the choice between the two.
 //!
-//! A frame is a preamble that announces one to four segments, and those. In crc mode (`crc`) checksums say that
-//! they came as they left; in secure mode (`secure`) they are encrypted and authenticated. Start at `FrameReader`
-//! and `FrameWriter`. Each connection begins in crc mode; if both ends agreed to it while they authenticated,
-//! each goes over to secure mode behind AUTH_DONE.
+//! A frame is a preamble that announces one to four segments, and those. In crc mode (`crc`) checksums say
+//! that they came as they left; in secure mode (`secure`) they are encrypted and authenticated. Start at
+//! `FrameReader` and `FrameWriter`. Each connection begins in crc mode; if both ends agreed to it while they
+//! authenticated, each goes over to secure mode behind AUTH_DONE.
 
 mod crc;
 mod secure;
@@ -70,7 +70,7 @@ impl FrameReader {
             FrameReader::Secure(reader) => reader.wanted(),
         }
     }
-    /// So many bytes were put into `wanted`.
+    /// This many bytes were put into `wanted`.
     pub(crate) fn filled(&mut self, len: usize) {
         match self {
             FrameReader::Crc(reader) => reader.filled(len),

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 /// Up to this length it costs less to copy a piece behind others than to keep it for itself, and to hand it
 /// to the system for itself.
 pub(crate) const COPIED_MAX: usize = 2 << 10;
-/// Memory for so many copied bytes is kept when all are written; as many that are written free space for
+/// Memory for this many copied bytes is kept when all are written; as many that are written free space for
 /// others.
 const COPIED_KEPT: usize = 64 << 10;
 
@@ -25,7 +25,7 @@ pub struct Outbox {
 
 #[derive(Debug)]
 enum Piece {
-    /// So many of the copied bytes.
+    /// This many of the copied bytes.
     Copied(usize),
     Shared(Bytes),
 }

@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 /// Shorter ones are summed sooner than found.
 const LEN_MIN: usize = 1 << 10;
-/// So many are known at most: they keep what they are of in memory, and are looked through one by one. As many
-/// requests come at a time.
+/// This many are known at most: they keep what they are of in memory, and are looked through one by one. As
+/// many requests come at a time.
 const COUNT_MAX: usize = 64;
-/// What was not received is sent once, mostly, as answers to reads are: it is worth being known only where a sum takes long.
+/// What was not received is sent once, mostly, as answers to reads are: it is worth being known only where a
+/// sum takes long.
 const SENT_MIN: usize = 64 << 10;
 
 /// Known to all connections that have a clone of it, until `forget` is called.

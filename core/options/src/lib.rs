@@ -1,11 +1,12 @@
 //! The options table: every option of Ceph 16.2, and what Nacre does with it.
 //!
-//! `ceph.tsv` holds the facts that were recorded from Ceph 16.2.15: name, type, default, range, permitted values, flags,
-//! services. `used.rs` describes the options that Nacre's daemons use, `superseded.rs` names what does the work of others.
-//! All remaining options have no effect in Nacre's daemons: they are validated, stored and served to clients.
+//! `ceph.tsv` holds the facts that were recorded from Ceph 16.2.15: name, type, default, range, permitted
+//! values, flags, services. `used.rs` describes the options that Nacre's daemons use, `superseded.rs` names
+//! what does the work of others. All remaining options have no effect in Nacre's daemons: they are validated,
+//! stored and served to clients.
 //!
-//! Start with `Opt` and `find`. `value.rs` parses and prints values as Ceph does; `overrides.rs` holds what one daemon was
-//! told with `ceph tell`.
+//! Start with `Opt` and `find`. `value.rs` parses and prints values as Ceph does; `overrides.rs` holds what
+//! one daemon was told with `ceph tell`.
 
 mod overrides;
 mod superseded;

@@ -69,7 +69,8 @@ impl Overrides {
         }
     }
 
-    /// `--name value`, `--name=value`, `--switch` and `--no-switch`, with dashes or underscores: all of them, or none.
+    /// `--name value`, `--name=value`, `--switch` and `--no-switch`, with dashes or underscores: all of them,
+    /// or none.
     pub fn inject(&mut self, daemon: Daemon, text: &str) -> Result<String, Refused> {
         let mut wanted = BTreeMap::new();
         let mut unknown: Vec<&str> = Vec::new();

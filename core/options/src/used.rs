@@ -266,8 +266,8 @@ pub const ALL: &[Used] = &[
         .unit("placement groups")
         .range("1", "1000")
         .sim("1", "10"),
-    // Short by default: a member that returns takes all of the log before the placement group serves, and what the log no longer
-    // holds is remembered by object (the dirty map).
+    // Short by default: a member that returns takes all of the log before the placement group serves, and
+    // what the log no longer holds is remembered by object (the dirty map).
     used(
         "osd_max_pg_log_entries",
         &[Osd],

@@ -477,8 +477,8 @@ fn rbd_features(text: &str) -> Option<String> {
 mod tests {
     use crate::known;
 
-    /// Recorded from Ceph 16.2.15 by `check/corpus/record-option-values.sh`: an option, then values with what they become, or
-    /// why they are refused.
+    /// Recorded from Ceph 16.2.15 by `check/corpus/record-option-values.sh`: an option, then values with what
+    /// they become, or why they are refused.
     const RECORDED: &str = include_str!("values.txt");
 
     #[test]

@@ -328,7 +328,8 @@ fn refused(refused: Refused) -> Refusal {
     (refused.errno, refused.text)
 }
 
-/// Carries out a command that sets options until the OSD restarts; none if it is another one. The text says what changed.
+/// Carries out a command that sets options until the OSD restarts; none if it is another one. The text says
+/// what changed.
 fn change_options(osd: &mut Osd, words: &Value) -> Option<Result<(String, Value), Refusal>> {
     let name = words["var"].as_str().unwrap_or_default();
     let done = |said: Result<String, Refused>| Ok((said.map_err(refused)?, json!({})));

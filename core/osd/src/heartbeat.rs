@@ -28,13 +28,13 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// How many OSDs are watched that share no PG with this one, so that each OSD has enough reporters.
 const STRANGERS: usize = 3;
 
-/// An OSD without a session for so long counts as unreachable, even if its heartbeats arrive: something
+/// An OSD without a session for this long counts as unreachable, even if its heartbeats arrive: something
 /// between us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
 const NO_SESSION_MAX: Duration = Duration::from_secs(10);
 
 /// A network on which something came so lately works.
 const FRESH: Duration = Duration::from_millis(400);
-/// Over the other network goes what belongs on the cluster network until that has worked for so long.
+/// Over the other network goes what belongs on the cluster network until that has worked for this long.
 const CALM: Duration = Duration::from_secs(5);
 
 /// Where an incarnation of another OSD is reached: on the cluster network as well if both of us are on it.

@@ -1,5 +1,5 @@
-//! Options as an OSD reads them: what `ceph tell osd.N` set while this process lives, else what the monitors' configuration
-//! says, else the default.
+//! Options as an OSD reads them: what `ceph tell osd.N` set while this process lives, else what the monitors'
+//! configuration says, else the default.
 
 use crate::op_tracker::Keep;
 use crate::pg::log::LogLimits;
@@ -153,7 +153,8 @@ fn default(option: &Opt) -> Value {
     }
 }
 
-/// What the monitors' configuration says, else the default. Monitors of an older version may hand out what is no value.
+/// What the monitors' configuration says, else the default. Monitors of an older version may hand out what is
+/// no value.
 fn configured(from_mon: &BTreeMap<String, String>, option: &Opt) -> Value {
     let set = from_mon.get(option.name).and_then(|text| option.parse(text).ok());
     set.unwrap_or_else(|| default(option))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How often a session is pinged.
 pub const PING_EVERY: Duration = Duration::from_millis(500);
-/// A session over which nothing came for so long is given up.
+/// A session over which nothing came for this long is given up.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a dialled OSD that did not answer is left alone.
 const REDIAL: Duration = Duration::from_millis(200);

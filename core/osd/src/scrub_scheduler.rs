@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// While clients are there, a pause is so many times as long as the step before it took.
+/// While clients are there, a pause is this many times as long as the step before it took.
 const PAUSE_PARTS: u32 = 9;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ pub struct ScrubConfig {
     pub deep_interval: u64,
     /// Hours of the day (UTC) from the one up to the other, all if they are the same.
     pub hours: (u64, u64),
-    /// Objects looked at in one step. Ceph: `osd_scrub_chunk_max`.
+    /// Objects examined in one step. Ceph: `osd_scrub_chunk_max`.
     pub chunk: u64,
     /// Wrong copies up to this many are made right unasked. Ceph: `osd_scrub_auto_repair` and
     /// `osd_scrub_auto_repair_num_errors`.

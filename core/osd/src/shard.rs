@@ -15,7 +15,7 @@ use nacre_proto::types::CopySource;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Memory for so many effects is kept for the next event.
+/// Memory for this many effects is kept for the next event.
 pub const EFFECTS_KEPT: usize = 256;
 
 /// What a shard wants: mostly plain effects, and some that need the whole daemon.
@@ -66,7 +66,7 @@ pub struct Shard {
     issued: BTreeMap<PgId, u64>,
     loops: BTreeSet<PgId>,
     counted: Counted,
-    /// The event at hand is a write that another OSD sent us.
+    /// The current event is a write that another OSD sent us.
     is_subop: bool,
     /// What a PG wants: empty between events, and there for its memory.
     effects: Vec<PgEffect>,

@@ -1,4 +1,4 @@
-//! Which clones there are for a snapshot, so that removing one looks at those objects only.
+//! Which clones there are for a snapshot, so that removing one examines those objects only.
 //!
 //! One omap for each pool, with a key for each snapshot of each clone here:
 //!

@@ -197,7 +197,7 @@ impl Transaction {
     pub fn push(&mut self, id: impl Into<StoredId>, change: Change) {
         self.changes.push((id.into(), change));
     }
-    /// The same, with capacity for so many more changes.
+    /// The same, with capacity for this many more changes.
     pub fn clone_with_capacity(&self, more: usize) -> Transaction {
         let mut changes = Vec::with_capacity(self.changes.len() + more);
         changes.extend_from_slice(&self.changes);

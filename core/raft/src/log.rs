@@ -166,8 +166,8 @@ impl Log {
         self.checkpoint = checkpoint;
     }
 
-    /// A checkpoint of `state` after entry `index`; of the entries in it, so many, and so many bytes of them,
-    /// are kept for members that are a little behind.
+    /// A checkpoint of `state` after entry `index`; of the entries in it, this many, and this many bytes of
+    /// them, are kept for members that are a little behind.
     pub fn compact(&mut self, index: u64, state: Vec<u8>, (tail, mut room): (u64, usize)) -> Persist {
         let term = self.term(index).expect("only what is in the log is applied");
         let metadata = self.checkpoint.mut_metadata();

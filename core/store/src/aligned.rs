@@ -21,7 +21,7 @@ impl Aligned {
         buffer.as_mut().fill(0);
         Aligned { buffer, len }
     }
-    /// `len` bytes that are to be written before they are looked at: they may be anything.
+    /// `len` bytes that are to be written before they are examined: they may be anything.
     pub fn unwritten(len: usize) -> Aligned {
         Aligned { buffer: Buffer::new(len), len }
     }

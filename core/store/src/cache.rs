@@ -13,9 +13,9 @@ use crate::BLOCK;
 use crate::block_map::BlockMap;
 use std::collections::VecDeque;
 
-/// Memory is taken, and given back, in pieces of so many blocks.
+/// Memory is taken, and given back, in pieces of this many blocks.
 const SEGMENT: usize = 256;
-/// One in so many blocks is in the short queue.
+/// One in this many blocks is in the short queue.
 const SHORT: usize = 10;
 /// Of all blocks, the part that may be ones that were not read since they came, if more are written.
 const WRITTEN_PART: usize = 4;
@@ -84,7 +84,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// From now on it keeps at most so many bytes.
+    /// From now on it keeps at most this many bytes.
     pub fn limit(&mut self, bytes: usize) {
         self.capacity = bytes / BLOCK;
         while self.place.len() > self.capacity {
@@ -198,7 +198,7 @@ impl Cache {
         self.requeue(slot, 0);
         false
     }
-    /// The oldest there leaves, or goes on for a while if it was read.
+    /// The oldest there leaves, or continues for a while if it was read.
     fn evict_long(&mut self) -> bool {
         let slot = self.long.oldest;
         let uses = self.slots[slot as usize].uses;

@@ -1,4 +1,4 @@
-//! Writing a checkpoint: what changed since the last one, in slices, while transactions go on.
+//! Writing a checkpoint: what changed since the last one, in slices, while transactions continue.
 //!
 //! A checkpoint holds the index as it was after one transaction. No copy is made at the beginning: the walk
 //! goes over the live index, and an object that changes before the walk has reached it is first kept in
@@ -32,7 +32,7 @@ const PAYLOAD_PER_BLOCK: u64 = (BLOCK - CHUNK_HEADER - 8) as u64;
 pub(crate) struct Checkpoint {
     /// It holds every transaction up to this one.
     pub seq: u64,
-    /// Where the log goes on after `seq`; known once all up to `seq` were handed to the disk.
+    /// Where the log continues after `seq`; known once all up to `seq` were handed to the disk.
     pub log_pos: Option<u64>,
     /// Some transactions up to `seq` did not fit into the log: they become durable with the
     /// checkpoint, and nothing may be logged before that.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many sorted runs of similar size become one.
+/// This many sorted runs of similar size become one.
 const ALIKE: usize = 4;
 
 /// The compaction that is under way, if one is.
@@ -22,7 +22,7 @@ pub(crate) struct CompactionState {
     current: Option<Current>,
     /// Layers that cannot be read, by serial: they stay as they are.
     bad: BTreeSet<u64>,
-    /// There was not enough space when so many blocks were free.
+    /// There was not enough space when this many blocks were free.
     refused: Option<u32>,
     next_serial: u64,
 }

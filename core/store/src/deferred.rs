@@ -14,7 +14,7 @@ use crate::disk::{Disk, DiskError};
 use crate::store::{Store, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Placing begins when so many blocks wait; half of them stay, since they may be overwritten soon.
+/// Placing begins when this many blocks wait; half of them stay, since they may be overwritten soon.
 const WAITING_MAX: u64 = 2048;
 /// Blocks that are placed at a time: few, so that a commit beside them does not wait long.
 const SLICE: usize = 64;

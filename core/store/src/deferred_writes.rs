@@ -35,7 +35,7 @@ pub struct DeferredDone {
     pub(crate) crcs: Vec<(u32, u32)>,
     /// What those hold that may be read soon.
     pub(crate) read_here: Vec<(u32, Bytes)>,
-    /// Blocks that were changed in part although the rest of them was damaged. Reading them goes on
+    /// Blocks that were changed in part although the rest of them was damaged. Reading them continues
     /// failing: what is damaged does not become valid because something beside it was written. But what was
     /// written is kept, and the error says what it is.
     pub damaged: u32,

@@ -19,7 +19,7 @@ const UNIT_SMALL: u32 = 16;
 const SMALL: u32 = 1 << 16;
 /// Blocks in a slice at most.
 const SLICE: u32 = 128 * UNIT;
-/// So many free blocks stay, for what is written meanwhile.
+/// This many free blocks stay, for what is written meanwhile.
 const KEPT: u64 = 192 * UNIT as u64;
 
 #[derive(Debug, Default)]

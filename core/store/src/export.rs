@@ -24,7 +24,7 @@ pub const EXPORT_HEADER: usize = 8 + 4 + 16;
 pub const RECORD_HEADER: usize = 8;
 /// A record holds one value of an omap at least, which is as large as a client's write may be.
 pub(crate) const RECORD_MAX: u32 = 128 << 20;
-/// Data and omaps are cut into records of about so many bytes.
+/// Data and omaps are cut into records of about this many bytes.
 const PIECE: usize = 1 << 20;
 
 /// One piece of an export. All but `Thing` and `End` belong to the last `Thing`.

@@ -33,7 +33,7 @@ pub(crate) const ENTRY_LEN: usize = 4 + 2 + 4;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
-/// A checkpoint has at most so many sorted runs.
+/// A checkpoint has at most this many sorted runs.
 pub(crate) const RUNS_MAX: usize = 64;
 const _: () = assert!(8 + 4 + 16 + 3 * 4 + 1 + 16 + 4 * 8 + 4 + RUNS_MAX * 28 <= SUPERBLOCK_CRC);
 const _: () = assert!(8 + 16 + 3 * 8 + 5 * 4 + 4 == RECORD_HEADER);

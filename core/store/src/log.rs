@@ -105,7 +105,7 @@ pub(crate) struct LogReader<'a, D: Disk + ?Sized> {
     geometry: Geometry,
     /// No record begins here or later.
     end: u64,
-    /// The last block that cannot be read, and why. It is as good as corrupt where something whole comes
+    /// The last block that cannot be read, and why. It is treated as corrupt where something whole comes
     /// after it. Elsewhere it is unknown what it held.
     unreadable: RefCell<Option<(u64, DiskError)>>,
     /// What was read last, and its position.

@@ -21,7 +21,7 @@ use std::iter::Peekable;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// With each batch so many objects are looked at for whether they can leave memory, or such a part of those
+/// With each batch this many objects are examined for whether they can leave memory, or such a part of those
 /// that may: few, so that a commit does not wait long.
 const PUT_AWAY: usize = 64;
 
@@ -302,7 +302,7 @@ fn is_from(from: Bound<&StoredId>, id: &StoredId) -> bool {
     (from, Bound::Unbounded).contains(id)
 }
 
-/// All objects in order. Where a page cannot be read there is an error, and a walk that goes on has what
+/// All objects in order. Where a page cannot be read there is an error, and a walk that continues has what
 /// other sorted runs know of the objects in it, some of which may be gone.
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,

@@ -31,12 +31,13 @@ const CACHE_PART_MIN: usize = 8;
 /// Parts of the whole that pages of sorted runs may take, and all objects.
 const PAGES_PART: usize = 16;
 const OBJECTS_PART: usize = 2;
-/// Those in the index come first. What was only looked at may take what they leave, and no less than this
+/// Those in the index come first. What was only examined may take what they leave, and no less than this
 /// part.
 const LOOKED_AT_PART: usize = 8;
 /// What changed may take such a part; then a checkpoint lets it go.
 const CHANGED_PART: usize = 3;
-/// Before that, so many blocks of log have to be written, and such a part of what the checkpoint will write.
+/// Before that, this many blocks of log have to be written, and such a part of what the checkpoint will
+/// write.
 const LOGGED_MIN: u64 = 256;
 const LOGGED_PART: u64 = 4;
 /// Up to such a part objects stay in the index although they did not change: a client that writes to one
@@ -45,7 +46,7 @@ const LOGGED_PART: u64 = 4;
 const STAYING_PART: usize = 4;
 
 impl Store {
-    /// Index, cache and what is pending should not take more than so many bytes together: the cache takes
+    /// Index, cache and what is pending should not take more than this many bytes together: the cache takes
     /// what the others leave, and no less than an eighth. Nothing is cached until this was called.
     pub fn limit_memory(&mut self, bytes: usize) {
         self.memory_limit = bytes;

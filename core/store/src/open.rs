@@ -117,13 +117,13 @@ pub struct Report {
     pub lost_blocks: Vec<(StoredId, u64)>,
     /// One of the two superblocks was bad, or a label of the log's device, and was renewed.
     pub superblock_damaged: bool,
-    /// Blocks that were taken and that nothing had; they are free now. Only `Store::open_mended` looks for
+    /// Blocks that were taken and that nothing had; they are free now. Only `Store::open_repaired` looks for
     /// them.
     pub freed: u64,
     pub objects: usize,
 }
 
-/// How what the sorted runs have is looked at.
+/// How what the sorted runs have is examined.
 enum Reading {
     /// When it is needed, also later.
     Paged(Arc<dyn Disk + Send + Sync>),
@@ -195,9 +195,9 @@ impl Store {
         Store::open_with(disk, Reading::Whole)
     }
     /// The same, but where blocks are taken that nothing has, or objects were counted wrongly, that is
-    /// mended, and the next checkpoint keeps it: removing an object whose metadata is damaged cannot free its
-    /// blocks.
-    pub fn open_mended(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
+    /// repaired, and the next checkpoint keeps it: removing an object whose metadata is damaged cannot free
+    /// its blocks.
+    pub fn open_repaired(disk: &(impl Disk + ?Sized)) -> Result<(Store, Report), OpenError> {
         Store::open_with(disk, Reading::Mending)
     }
     /// The same, for a daemon: what is known of objects is read when it is needed, also later.
@@ -381,7 +381,7 @@ impl Recovery {
         if is_whole {
             let counted = store.bring_all(disk)?;
             if mends {
-                freed = store.mend_counts(counted.clone(), &owners.blocks);
+                freed = store.repaired_counts(counted.clone(), &owners.blocks);
             }
             store.prove_counts(counted)?;
         }
@@ -664,7 +664,7 @@ impl Store {
     }
 
     /// Makes the counts what all objects in memory say. Gives how many blocks are free now.
-    fn mend_counts(&mut self, counted: Totals, taken: &[(Extent, u32)]) -> u64 {
+    fn repaired_counts(&mut self, counted: Totals, taken: &[(Extent, u32)]) -> u64 {
         let mut freed = 0;
         for block in taken.iter().filter(|(_, owners)| *owners > 0).flat_map(|(extent, _)| extent.blocks()) {
             let owners = self.blocks.table.get(block).map_or(0, |info| info.refs);

@@ -149,7 +149,7 @@ impl Store {
         Ok(needs)
     }
 
-    /// What an operation on so many keys may add to parts of an omap besides the pairs that it sets: parts
+    /// What an operation on this many keys may add to parts of an omap besides the pairs that it sets: parts
     /// that become several, and copies of those that other objects have, too. `pairs_set`: how many pairs are
     /// set in all of the transaction, and what they cost.
     fn leaves_growth(

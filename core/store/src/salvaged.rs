@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_under_the_checksum_of_a_list_are_survived() {
+    fn any_bytes_with_a_valid_list_checksum_are_handled() {
         let mut rng = Rng::new(2);
         for _ in 0..20_000 {
             let mut bytes = list(&[part(9, b"known"), part(50, &[3; 20])]).0;

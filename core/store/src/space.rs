@@ -3,7 +3,7 @@
 /// Blocks that are looked for one after the other while more than a `PLENTY`th of all are free.
 const SMALL_MAX: u32 = 16;
 const PLENTY: u32 = 8;
-/// Holes that a search looks at, and words of the bitmap that it reads, at most.
+/// Holes that a search examines, and words of the bitmap that it reads, at most.
 const LOOKS: usize = 256;
 const WORDS: u32 = 1024;
 
@@ -92,7 +92,7 @@ impl Space {
     /// Takes up to `max` neighbouring blocks; None if none is free.
     ///
     /// A small piece goes where the last one went, which keeps small writes together, while there is plenty
-    /// of space. Else several holes are looked at: the smallest that is long enough is taken, or the longest
+    /// of space. Else several holes are examined: the smallest that is long enough is taken, or the longest
     /// of them. Otherwise a store that is nearly full would soon be one of holes of single blocks.
     pub fn take_extent(&mut self, max: u32) -> Option<Extent> {
         let is_easy = max <= SMALL_MAX && self.free > self.blocks / PLENTY;

@@ -55,9 +55,9 @@ const BATCH_DATA_MAX: usize = 8 << 20;
 const DIRECT_MIN: usize = 64 << 10;
 /// What a checkpoint adds to a batch at most, so that commits behind it do not wait long.
 pub(crate) const SLICE_MAX: u64 = 1 << 20;
-/// So many times more when transactions wait for the checkpoint anyway.
+/// This many times more when transactions wait for the checkpoint anyway.
 pub(crate) const HURRY: u64 = 8;
-/// A record says of at most so many blocks that they are in their place, so that it stays short.
+/// A record says of at most this many blocks that they are in their place, so that it stays short.
 const NOTES_MAX: usize = 256;
 
 /// Room for a transaction of a small write, and how many such stay at hand.
@@ -201,7 +201,7 @@ pub(crate) struct LogEnd {
     pub tail: u64,
     pub last_head: Vec<u8>,
     pub is_unconfirmed: bool,
-    /// The log holds what must not be read again: a checkpoint has to replace it before it goes on.
+    /// The log holds what must not be read again: a checkpoint has to replace it before it continues.
     pub is_broken: bool,
     /// Blocks of objects whose content the log has lost.
     pub lost_blocks: Vec<(StoredId, u64)>,
@@ -272,7 +272,7 @@ impl Store {
         }
     }
 
-    /// What the log says was applied: here it goes on.
+    /// What the log says was applied: here it continues.
     pub(crate) fn goes_on(&mut self, log: LogEnd) {
         self.submitted = log.last_seq;
         self.written = log.last_seq;
@@ -832,7 +832,7 @@ impl Store {
         if let Some(checkpoint) = &mut self.checkpoint {
             let front = self.queue.front();
             let up_to_it = front.filter(|front| front.seq <= checkpoint.seq);
-            // No batch reaches past the checkpoint's transaction: the log must go on right there.
+            // No batch reaches past the checkpoint's transaction: the log must continue right there.
             if let Some(front) = up_to_it {
                 limit = checkpoint.seq;
                 checkpoint.covers |= front.log_blocks() > room;

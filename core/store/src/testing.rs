@@ -12,7 +12,7 @@ use nacre_wire::{crc32c, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A device of so many bytes that keeps nothing, for counting what comes before it.
+/// A device of this many bytes that keeps nothing, for counting what comes before it.
 #[derive(Debug)]
 pub struct Sink(pub u64);
 

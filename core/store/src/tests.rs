@@ -28,7 +28,7 @@ fn settle(store: &mut Store, disk: &SimDisk) {
 }
 
 #[test]
-fn what_was_written_is_there_after_reopening() {
+fn written_data_survives_reopening() {
     let disk = SimDisk::new(4 << 20, 1);
     Store::format(&disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
     let (mut store, _) = Store::open(&disk).unwrap();

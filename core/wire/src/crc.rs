@@ -27,7 +27,7 @@ pub fn crc32c_zeros(mut seed: u32, mut len: u64) -> u32 {
     seed
 }
 
-/// `crc32c_of_blocks` is about blocks of so many bytes.
+/// `crc32c_of_blocks` is about blocks of this many bytes.
 pub const CRC_BLOCK: usize = 4096;
 
 /// What follows a block's length of zeros upon a register that has one byte set.

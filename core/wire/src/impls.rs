@@ -133,7 +133,7 @@ impl<K: Encode, V: Encode> Encode for BTreeMap<K, V> {
         encode_map(out, self.iter());
     }
 }
-/// To sort so many pairs before they become a map costs more than to put them there one by one.
+/// To sort this many pairs before they become a map costs more than to put them there one by one.
 const FEW: usize = 4;
 
 impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {

@@ -19,8 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After so long without a start of an OSD on this host, one starts although memory is short.
 const ANYWAY_AFTER: Duration = Duration::from_secs(15);
 
-/// Waits until the host has memory for so many OSDs in this process, each with the limit `budget`. The caller
-/// holds the lock that is returned until this process counts as running; `run` is the directory of pid files.
+/// Waits until the host has memory for this many OSDs in this process, each with the limit `budget`. The
+/// caller holds the lock that is returned until this process counts as running; `run` is the directory of pid
+/// files.
 pub async fn wait(run: PathBuf, osds: usize, budget: u64) -> Result<Option<LockFile>> {
     wait_at_most(run, osds, budget, ANYWAY_AFTER).await
 }

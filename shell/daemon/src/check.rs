@@ -22,9 +22,9 @@ const POOL_PGS: u32 = 8;
 /// How long the check waits until every OSD is up and every placement group clean. A cluster that recovers
 /// from a crash may take longer, and serves meanwhile.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// With all OSDs up, placement groups whose states do not change for so long are not waited for.
+/// With all OSDs up, placement groups whose states do not change for this long are not waited for.
 const STABLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// So many placement groups are named.
+/// This many placement groups are named.
 const NAMED_MAX: usize = 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);

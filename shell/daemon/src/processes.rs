@@ -25,7 +25,7 @@ const DYING_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(20);
 const WAITS: &str = "waits ";
-/// A daemon that has waited for memory for so long may wait much longer.
+/// A daemon that has waited for memory for this long may wait much longer.
 const WAITS_PATIENCE: Duration = Duration::from_secs(3);
 /// glibc's per-thread cache has seven entries of each size, and an OSD frees and allocates dozens at a time.
 /// Only the environment of a process can change that.

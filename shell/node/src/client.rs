@@ -22,7 +22,7 @@ pub struct BlockingClient {
 pub struct Pending(Receiver<Answer>);
 
 impl Pending {
-    /// Blocks until the answer is there; a request without a timeout may take for ever.
+    /// Blocks until the answer is there; a request without a timeout may take forever.
     pub fn wait(self) -> Answer {
         let stopped = || Failure::new(errno::ECANCELED, "the client has stopped");
         self.0.recv().unwrap_or_else(|_| Err(stopped()))

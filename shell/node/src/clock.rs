@@ -3,7 +3,7 @@
 use nacre_base::{Now, Time, Utime};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Both clocks, now. The monotonic one goes on while the machine sleeps, so that a lease or a grace
+/// Both clocks, now. The monotonic one continues while the machine sleeps, so that a lease or a grace
 /// period that ended meanwhile has ended.
 pub fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);

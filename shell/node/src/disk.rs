@@ -32,7 +32,7 @@ const READERS: usize = 8;
 /// A sparse file gets its space in pieces of this many bytes, filled with zeros. Otherwise every small
 /// write would make the file system allocate, and every flush commit its journal.
 const PIECE: u64 = 1 << 20;
-/// So many pieces in front of the log are filled by the thread that places blocks.
+/// This many pieces in front of the log are filled by the thread that places blocks.
 const AHEAD: usize = 16;
 /// A write of this many bytes bears the cost of its own allocation: zeros around it would only be more
 /// to write. A read of this many goes past the page cache.
@@ -46,7 +46,7 @@ const BOUNCE: usize = 1 << 20;
 #[repr(align(4096))]
 struct Zeros([u8; 64 << 10]);
 static ZEROS: Zeros = Zeros([0; 64 << 10]);
-/// So many of them are written at a time.
+/// This many of them are written at a time.
 const ZERO_PARTS: usize = 16;
 
 /// A store on a file or a block device.
@@ -83,7 +83,7 @@ struct Pieces {
     states: Mutex<Vec<Piece>>,
     /// One was filled.
     filled: Condvar,
-    /// Where the last durable write was: the log goes on there.
+    /// Where the last durable write was: the log continues there.
     log: AtomicU64,
 }
 
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn space_comes_in_pieces_and_what_was_written_stays() {
+    fn file_is_allocated_in_pieces_and_keeps_data() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let allocated = || std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;

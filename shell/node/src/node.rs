@@ -36,12 +36,12 @@ use tokio::sync::futures::Notified;
 /// Longer ones are cut, and the receiver refuses them.
 const DATAGRAM_MAX: usize = 2048;
 
-/// Refused connections to so many addresses are logged.
+/// Refused connections to this many addresses are logged.
 const REFUSALS_SAID: usize = 64;
 
-/// So many bytes must have been freed before it is worth giving them back.
+/// This many bytes must have been freed before it is worth giving them back.
 const FREED_MIN: usize = 64 << 20;
-/// Memory for so many effects is kept for the next event.
+/// Memory for this many effects is kept for the next event.
 const EFFECTS_KEPT: usize = 256;
 
 pub(crate) struct Node<M> {
@@ -330,7 +330,7 @@ impl<M: Machine + 'static> Node<M> {
         loop {
             match socket.accept().await {
                 Ok((stream, from)) => self.accepted(stream, from, addr, kind, num),
-                // Out of file descriptors, mostly: existing sessions go on, and may end.
+                // Out of file descriptors, mostly: existing sessions continue, and may end.
                 Err(e) => {
                     tracing::warn!("cannot accept connections: {e}");
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -502,7 +502,7 @@ impl<M: Machine + 'static> Node<M> {
         let ready = |inner: &Inner<M>| Some(inner.store.as_ref()?.requests.as_ref()?.ready.clone());
         let Some(ready) = ready(&self.inner.borrow()) else { return };
         while let Ok(mut readable) = ready.readable().await {
-            // Before it is looked at: what comes meanwhile is told again.
+            // Before it is examined: what comes meanwhile is told again.
             readable.clear_ready();
             let finished = self.inner.borrow_mut().storage().finished_requests();
             self.disk_done(finished);

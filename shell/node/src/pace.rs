@@ -2,7 +2,7 @@
 //!
 //! Two threads that wake each other cost more than a small write to a fast device. So where a daemon has
 //! nothing else to do, as with one client that waits for each of its writes, its own thread commits. When
-//! there is more to do, or the device is slow, it does not wait, and goes on.
+//! there is more to do, or the device is slow, it does not wait, and continues.
 
 use std::time::Duration;
 

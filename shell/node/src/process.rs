@@ -36,7 +36,7 @@ pub(crate) fn give_back_memory() {
 }
 
 /// A panic ends the process, and with it every daemon in it, after it was logged: a daemon that
-/// stopped is recovered from, one that goes on with a broken invariant is not.
+/// stopped is recovered from, one that continues with a broken invariant is not.
 pub fn abort_on_panic() {
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -112,8 +112,8 @@ pub struct Limits {
 pub const MEMORY_DEFAULT: usize = 512 << 20;
 
 impl Limits {
-    /// For a daemon with so many bytes of memory: half for its store, a quarter for requests; the rest is for
-    /// replies, for the daemon's own records and for the allocator's overhead.
+    /// For a daemon with this many bytes of memory: half for its store, a quarter for requests; the rest is
+    /// for replies, for the daemon's own records and for the allocator's overhead.
     pub fn of_memory(bytes: usize) -> Limits {
         Limits {
             store_memory: bytes / 2,

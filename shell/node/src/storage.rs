@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A longer record is summed and written by another thread, while this one goes on.
+/// A longer record is summed and written by another thread, while this one continues.
 const APPEND_MAX: usize = 64 << 10;
 
 pub(crate) struct Storage {
@@ -81,7 +81,7 @@ impl Storage {
     /// Submits held transactions to the store. To be called before any read of the store.
     pub(crate) fn submit(&mut self) -> Result<(), Box<SubmitError>> {
         for (token, txn) in self.held.drain(..) {
-            // A machine looks at the space that is left before it accepts what needs more.
+            // A machine examines the space that is left before it accepts what needs more.
             self.counters.txn.inc();
             self.counters.txn_bytes.add(txn.data_len() as u64);
             let ticket = self.store.submit(txn)?;

@@ -90,7 +90,7 @@ impl RadosClient {
         Ok(client)
     }
 
-    /// The same session, whose requests fail with ETIMEDOUT after so long, unless they say otherwise.
+    /// The same session, whose requests fail with ETIMEDOUT after this long, unless they say otherwise.
     pub fn with_timeout(&self, timeout: Duration) -> RadosClient {
         RadosClient { shared: self.shared.clone(), timeout: Some(timeout) }
     }

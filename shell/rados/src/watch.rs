@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// Events that wait for `next`; when more come, they are dropped, and notifiers see a timeout.
 const EVENTS_MAX: usize = 1024;
 
-/// A watch of an object, which goes on across restarts of OSDs. Dropping it ends it.
+/// A watch of an object, which continues across restarts of OSDs. Dropping it ends it.
 pub struct Watch {
     client: RadosClient,
     object: ObjectRequest,

@@ -9,7 +9,7 @@ use std::path::Path;
 const CEILINGS: &str = "xtask/ceilings.txt";
 /// Columns of a line of documentation or comment.
 const COLUMNS: usize = 110;
-/// So many places of each kind are named.
+/// This many places of each kind are named.
 const SHOWN: usize = 10;
 
 /// Words for people that are used for daemons and data. `docs/glossary.md` has the words that we use.

@@ -42,7 +42,7 @@ pub struct Options {
 
 const BLOCK: usize = 4096;
 const FILE_LEN: u64 = 1 << 30;
-/// What is overwritten: so many objects of 4 MiB.
+/// What is overwritten: this many objects of 4 MiB.
 const OBJECTS: u64 = 64;
 const OBJECT_LEN: u64 = 4 << 20;
 const DEPTHS: [usize; 2] = [1, 32];

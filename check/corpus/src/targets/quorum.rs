@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-/// Members that elect a leader, write, make a checkpoint, bring a member up to date by it, and go on under
+/// Members that elect a leader, write, make a checkpoint, bring a member up to date by it, and continue under
 /// another leader. The last member is the one that is fuzzed.
 fn grown() -> Group {
     let mut group = Group::new();

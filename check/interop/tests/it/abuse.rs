@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Sends bytes and waits for the daemon to hang up (or to stay silent, for what may go on).
+/// Sends bytes and waits for the daemon to hang up (or to stay silent, for what may continue).
 fn abuse(addr: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

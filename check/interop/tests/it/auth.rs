@@ -133,8 +133,8 @@ fn users_of_images_need_no_more_than_ceph_says() {
     c.run("rbd info theirs/there").unwrap();
 }
 
-/// Tickets last for five seconds here. A client that goes on for longer gets others, and OSDs know them, also those that
-/// come back in between.
+/// Tickets last for five seconds here. A client that continues for longer gets others, and OSDs know them,
+/// also those that come back in between.
 #[test]
 fn clients_go_on_when_tickets_end_and_keys_change() {
     let c = Cluster::up().unwrap();

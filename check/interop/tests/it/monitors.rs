@@ -71,8 +71,8 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
     wait_quorum(&c, &left);
 }
 
-/// As a suspended machine: nobody has the changes any more that it missed, and it finds other processes where it had sessions.
-/// It jumps to the oldest map that it is told of, and takes nothing of another epoch.
+/// As a suspended machine: nobody has the changes any more that it missed, and it finds other processes where
+/// it had sessions. It jumps to the oldest map that it is told of, and takes nothing of another epoch.
 #[test]
 fn a_client_that_was_stopped_for_longer_than_maps_are_kept_goes_on() {
     let c = Cluster::up().unwrap();
@@ -86,7 +86,7 @@ fn a_client_that_was_stopped_for_longer_than_maps_are_kept_goes_on() {
     all.iter().for_each(|daemon| c.start(daemon).unwrap());
     c.wait_clean().unwrap();
     load.signal("CONT").unwrap();
-    // Long enough to be busy again, or to wait for ever.
+    // Long enough to be busy again, or to wait forever.
     std::thread::sleep(Duration::from_secs(2));
     load.finish().unwrap();
 }
@@ -184,7 +184,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// It said that it stops, and kept its process, its ports and its folder for ever.
+/// It said that it stops, and kept its process, its ports and its folder forever.
 #[test]
 fn a_monitor_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
     let c = Cluster::up_with(&["--processes", "--mons", "3", "--osds", "1"]).unwrap();

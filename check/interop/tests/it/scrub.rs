@@ -1,4 +1,4 @@
-//! A copy that rots on its disk is found, shown to operators as Ceph shows it, and made right.
+//! A copy that becomes corrupt on its disk is found, shown to operators as Ceph shows it, and made right.
 
 use nacre_interop::{Cluster, wait_until};
 use serde_json::{Value, json};

@@ -70,7 +70,7 @@ fn a_store_is_checked_listed_and_copied_without_its_daemon() {
     assert!(succeed(&mut store(&["ls", dir, "--all"])).unwrap().contains("meta "));
     assert_eq!(succeed(&mut store(&["ls", dir, "--pool", "99999", "--format", "json"])).unwrap(), "");
 
-    // Into a new store: what is in it is the same, and a daemon goes on with it.
+    // Into a new store: what is in it is the same, and a daemon continues with it.
     let dump = c.folder().join("dump");
     let dump = dump.to_str().unwrap();
     succeed(&mut store(&["export", dir, dump])).unwrap();
@@ -259,8 +259,8 @@ fn the_only_copy_goes_on_from_what_was_rescued_when_an_operator_says_so() {
     c.run(&format!("rados -p p put {object} /etc/passwd")).unwrap();
 }
 
-/// Changes a byte in pages of the checkpoint, from the last one on, until things cannot be listed for it. The log, which is in front of
-/// them, has the same names, and no page that goes is to be the one with "release".
+/// Changes a byte in pages of the checkpoint, from the last one on, until things cannot be listed for it. The
+/// log, which is in front of them, has the same names, and no page that goes is to be the one with "release".
 fn rot_metadata(dir: &str, path: &Path) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let has = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|part| part == name);

@@ -11,7 +11,7 @@ fn backoffs(c: &Cluster, name: &str) -> u64 {
     counted["osd-backoffs"][name].as_u64().unwrap()
 }
 
-/// A client that waits for ever if the test fails.
+/// A client that waits forever if the test fails.
 struct Client(Child);
 
 impl Drop for Client {
@@ -43,7 +43,7 @@ fn requests_that_wait_for_members_keep_no_other_pool_from_being_served() {
     said.read_line(&mut line).unwrap();
     assert_eq!(line, "queued\n");
 
-    // Three times what an OSD of this size has for requests of clients waits: it goes on with others.
+    // Three times what an OSD of this size has for requests of clients waits: it continues with others.
     for n in 0..30 {
         let start = Instant::now();
         c.run(&format!("rados -p other put o{n} /etc/os-release")).unwrap();

@@ -66,8 +66,8 @@ fn the_rest_of_librados_gives_what_it_gives_on_ceph() {
     compare("librados_rest");
 }
 
-/// The whole `rados` command: contents, attributes, omaps, snapshots, locks, dumps of pools, benches, and what it says
-/// of all that is wrong.
+/// The whole `rados` command: contents, attributes, omaps, snapshots, locks, dumps of pools, benches, and
+/// what it says of all that is wrong.
 #[test]
 fn the_rados_command_says_what_it_says_on_ceph() {
     compare("rados_tool");

@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Callers that waited for keys or global ids are looked at again.
+    /// Callers that waited for keys or global ids are examined again.
     pub(super) fn decide(&mut self, id: NodeId) {
         self.set_wall_clock(id);
         for session in self.network.of_node(id) {
@@ -419,7 +419,7 @@ impl World {
         self.network.forget_closed(session);
     }
 
-    /// A messenger refuses to go on; its peer still gets the reason, if it has one.
+    /// A messenger refuses to continue; its peer still gets the reason, if it has one.
     fn fault(&mut self, session: SessionId, side: usize, why: &FaultReason) {
         let Some(node) = self.network.sessions.get(&session).map(|found| found.ends[side].node) else {
             return;

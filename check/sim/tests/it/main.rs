@@ -83,9 +83,9 @@ fn a_primary_that_was_stopped_does_not_answer_with_old_data() {
 }
 
 /// Found by seed 0x1d: a partition ended just after one side had given up the session. The other side asked
-/// for leases on it for ever, and reads were never answered.
+/// for leases on it forever, and reads were never answered.
 #[test]
-fn a_session_that_only_one_side_lost_is_given_up() {
+fn half_open_session_is_closed() {
     let mut c = three_osds(4);
     let pool = c.pool("p", 4);
     c.write(pool, "a", "x");

@@ -1,5 +1,5 @@
-//! What an entity may do with file systems. Nacre has none: texts are only read, so that those of a Ceph are taken and
-//! mistakes are not.
+//! What an entity may do with file systems. Nacre has none: texts are only read, so that those of a Ceph are
+//! taken and mistakes are not.
 
 use super::CapsError;
 use super::cursor::{self, Cursor};
@@ -20,7 +20,7 @@ fn grant(c: &mut Cursor<'_>) -> Option<()> {
         // What comes after `w` needs it, and has this order.
         let _ = c.byte(b'w') && (c.byte(b'f') | c.byte(b'p') | c.byte(b's'));
     }
-    // Each may be left out. Users are not told apart where a file system is named.
+    // Each may be left out. Users are not distinguished where a file system is named.
     let fs = c.attempt(|c| word(c, "fsname=")).is_some();
     c.attempt(path);
     if !fs && c.attempt(|c| number(c, "uid=")).is_some() {
@@ -61,7 +61,7 @@ mod tests {
 
     /// As a real Ceph took them, or where it stopped.
     #[test]
-    fn texts_are_read_as_ceph_reads_them() {
+    fn capability_texts_parse_as_in_ceph() {
         for good in [
             "allow",
             "allow *",

@@ -125,14 +125,14 @@ impl Decode for Challenge {
     }
 }
 
-/// The answer to it. Ceph: `CephXAuthenticate` v3 behind its `CephXRequestHeader`; earlier ones lack the last field, or the
-/// last two.
+/// The answer to it. Ceph: `CephXAuthenticate` v3 behind its `CephXRequestHeader`; earlier ones lack the last
+/// field, or the last two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     pub client_challenge: u64,
     /// `proof_of` both challenges with the client's key.
     pub key: u64,
-    /// Of an earlier session, which goes on if this is good.
+    /// Of an earlier session, which continues if this is good.
     pub old_ticket: Ticket,
     /// The services for which it wants tickets, too.
     pub services: Service,
@@ -413,7 +413,8 @@ impl Decode for AuthorizeReply {
     }
 }
 
-/// Asks a monitor for tickets within a session. Ceph: `CephXServiceTicketRequest` behind header and authorizer.
+/// Asks a monitor for tickets within a session. Ceph: `CephXServiceTicketRequest` behind header and
+/// authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketRequest {
     pub authorizer: Authorizer,

@@ -59,7 +59,7 @@ fn an_osd_that_goes_down_costs_no_crush_and_moves_just_what_it_served() {
 }
 
 #[test]
-fn a_weight_is_looked_at_with_crush_once_for_each_group_in_use() {
+fn changed_weight_recomputes_crush_once_per_used_pg() {
     let mut w = busy();
     assert_eq!(crush_runs(&mut w, |inc| inc.new_weight.insert(OsdId(0), 0)), 16);
     for n in 0..200 {
@@ -70,7 +70,7 @@ fn a_weight_is_looked_at_with_crush_once_for_each_group_in_use() {
 }
 
 #[test]
-fn a_pool_that_splits_costs_only_its_own_groups() {
+fn pool_split_affects_only_its_own_pgs() {
     let mut w = busy();
     let pool = Pool { pgp_num: 8, ..Pool::replicated(3, 2, 16, 0, Utime::ZERO) };
     let runs = crush_runs(&mut w, |inc| inc.new_pools.insert(POOL, Arc::new(pool)));
@@ -106,7 +106,7 @@ fn a_request_for_a_map_is_complete_when_it_is_there() {
 }
 
 #[test]
-fn a_command_for_a_placement_group_goes_to_its_primary() {
+fn pg_command_goes_to_the_primary() {
     let mut w = World::up();
     let pg = w.pg_of("a");
     w.submit(RequestKind::PgCommand { pg, command: "{}".to_owned(), input: Bytes::new() });

@@ -95,7 +95,7 @@ fn a_monitor_that_answers_probes_is_kept() {
 }
 
 #[test]
-fn the_next_session_goes_on_where_the_last_one_ended() {
+fn new_session_continues_subscriptions_of_the_last_one() {
     let mut w = World::up();
     w.change(|_| {});
     let id = w.submit(Request::mon_command("{}", "input"));

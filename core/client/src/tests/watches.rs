@@ -84,7 +84,7 @@ fn a_watch_moves_to_a_new_primary() {
 }
 
 #[test]
-fn a_watch_that_its_osd_forgot_is_lost_and_said_so_once() {
+fn forgotten_watch_is_reported_lost_once() {
     let mut w = World::up();
     let (watch, conn, _) = watching(&mut w);
     w.close(conn, Closed::Reset);

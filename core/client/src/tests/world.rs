@@ -1,4 +1,4 @@
-//! A cluster as a client sees it, acted out by the test: what the client sends is looked at and
+//! A cluster as a client sees it, acted out by the test: what the client sends is examined and
 //! answered by hand.
 
 use crate::{

@@ -13,7 +13,7 @@ use nacre_raft::{PeerMessage, StepError};
 use nacre_wire::{DecodeError, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many monitors of other clusters are logged.
+/// This many monitors of other clusters are logged.
 const FOREIGN_MAX: usize = 64;
 
 /// Links with monitors that are no members: no more are dialled.

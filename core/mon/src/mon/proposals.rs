@@ -16,7 +16,7 @@ use nacre_wire::to_vec;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often open failure reports are looked at.
+/// How often open failure reports are examined.
 const FAILURES_EVERY: Duration = Duration::from_millis(50);
 /// Global ids that are handed to the driver at once.
 const GLOBAL_IDS: u64 = 1000;
@@ -78,7 +78,7 @@ pub(super) struct Proposals {
     submitted: u64,
     /// Whether the next transaction begins with the periodic tasks.
     pub periodic_due: bool,
-    /// Whether the next transaction looks at failure reports.
+    /// Whether the next transaction examines failure reports.
     pub failures_due: bool,
 }
 
@@ -334,7 +334,7 @@ impl Mon {
         }
     }
 
-    /// Every second, and when something changed that a service looks at.
+    /// Every second, and when something changed that a service examines.
     fn periodic(&mut self, now: Now, pending: &mut PendingTxn) {
         if self.leading.as_ref().is_some_and(|leading| !leading.announced) {
             self.announce_manager(now, pending);

@@ -28,7 +28,7 @@ pub struct Auth {
 /// How a batch changes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuthDelta {
-    /// So many global ids are given away.
+    /// This many global ids are given away.
     pub global_ids: u64,
     /// None removes.
     pub entities: Vec<(AuthName, Option<Entity>)>,

@@ -18,9 +18,9 @@ use nacre_proto::messages::LogLevel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A pool without a minimum of its own has so many PGs at least.
+/// A pool without a minimum of its own has this many PGs at least.
 const GROUPS_MIN: u64 = 32;
-/// So many times too many or too few is worth a change.
+/// This many times too many or too few is worth a change.
 const THRESHOLD: f64 = 3.0;
 
 /// `pg_autoscale_mode` in the map.
@@ -63,7 +63,7 @@ impl Advice {
     pub fn ratio(&self) -> f64 {
         (self.raw_wanted() / self.capacity as f64).max(self.effective_target_ratio)
     }
-    /// So many copies of PGs are for this pool.
+    /// This many copies of PGs are for this pool.
     fn want(&mut self, pool: &Pool, copies: f64) {
         self.ideal = (copies / f64::from(pool.size.max(1)) * self.bias) as u64;
         let least = match whole(pool, PoolOption::PG_NUM_MIN) {
@@ -312,7 +312,7 @@ mod tests {
     use super::nearest_power;
 
     #[test]
-    fn numbers_of_groups_are_powers_of_two() {
+    fn recommended_pg_num_is_a_power_of_two() {
         let of = [0, 1, 2, 3, 5, 6, 7, 100, 150, 191, 192, 1025];
         assert_eq!(of.map(nearest_power), [1, 1, 2, 4, 4, 8, 8, 128, 128, 128, 256, 1024]);
     }

@@ -17,7 +17,7 @@ pub struct Mutes {
 /// A muted warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mute {
-    /// Zero: for ever.
+    /// Zero: forever.
     pub until: Utime,
     /// Stays when the warning clears, and when it grows.
     pub sticky: bool,

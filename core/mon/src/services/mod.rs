@@ -67,7 +67,7 @@ impl Services {
         self.health = HealthLog::default();
     }
 
-    /// It leads, and goes on where the last leader was.
+    /// It leads, and continues where the last leader was.
     pub fn restore(&mut self, now: Time, state: Option<&State>) {
         self.restart(now);
         if let Some(state) = state {
@@ -126,7 +126,8 @@ pub struct Options<'a> {
 }
 
 impl Options<'_> {
-    /// What `ceph tell` set in this process, else the cluster's configuration, else the file, else the default.
+    /// What `ceph tell` set in this process, else the cluster's configuration, else the file, else the
+    /// default.
     pub fn get(&self, name: &str) -> Value {
         self.overrides.get(name).cloned().unwrap_or_else(|| self.configured(name))
     }

@@ -4,7 +4,7 @@ use super::TestMon;
 use serde_json::{Value, json};
 
 #[test]
-fn what_is_not_there_is_no_answer_about_something_else() {
+fn absent_data_is_distinguished_from_other_data() {
     let (mut t, _) = TestMon::with_osds(3);
     for (errno, command) in [
         (-2, json!({ "prefix": "mon dump", "epoch": 99 })),

@@ -113,7 +113,7 @@ fn all_osds_may_be_meant_at_once() {
 }
 
 #[test]
-fn parts_of_the_groups_states_are_shown_without_the_rest() {
+fn pg_dump_can_show_single_sections() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 1);
     t.activate(&conns, pool);
@@ -190,7 +190,7 @@ fn classes_are_shown_by_osd_and_trees_by_name() {
 
 /// They take part in decisions of OSDs, which are told by the monitors.
 #[test]
-fn what_osds_use_is_known_with_its_default_and_range() {
+fn osd_options_have_default_and_range() {
     let (mut t, _) = TestMon::with_osds(1);
     for (name, default, wrong) in [
         ("osd_max_backfills", "1", "abc"),
@@ -206,7 +206,7 @@ fn what_osds_use_is_known_with_its_default_and_range() {
 }
 
 #[test]
-fn one_monitor_is_told_an_option_until_it_restarts() {
+fn option_set_by_tell_lasts_until_restart() {
     let (mut t, _) = TestMon::with_osds(1);
     let tell = |t: &mut TestMon, command: Value| {
         let conn = t.client();

@@ -30,7 +30,7 @@ fn spread(counts: &[usize]) -> usize {
 }
 
 #[test]
-fn every_osd_comes_to_have_its_share_of_each_pool_and_of_all() {
+fn balancer_reaches_each_osds_share_per_pool_and_in_total() {
     let (mut t, conns) = TestMon::with_osds(8);
     let pools = [t.create_pool("p", 64), t.create_pool("q", 32)];
     let before: Vec<_> = pools.iter().map(|&pool| counts(&t, pool, 8)).collect();

@@ -313,7 +313,7 @@ fn nonsense_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn what_comes_after_a_commands_object_does_not_count() {
+fn bytes_after_a_command_object_are_ignored() {
     let mut t = TestMon::fresh();
     let conn = t.client();
     let cmd = vec!["\n{\"prefix\":\"health\"}\"".to_string()];
@@ -452,7 +452,7 @@ fn maps_travel_as_bytes_in_both_directions() {
 }
 
 #[test]
-fn upmaps_move_a_group() {
+fn upmap_moves_a_pg() {
     let (mut t, _) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 1);
     let pg = PgId { pool, seed: 0 };
@@ -486,7 +486,7 @@ fn groups_that_do_no_io_are_a_warning_only_when_that_lasts() {
 }
 
 #[test]
-fn a_group_peers_anew_when_its_members_change_places() {
+fn reordered_acting_set_starts_an_interval() {
     let mut t = busy();
     let acting = |t: &mut TestMon| t.json(json!({ "prefix": "pg map", "pgid": "1.0" }))["acting"].clone();
     let before = acting(&mut t);
@@ -498,7 +498,7 @@ fn a_group_peers_anew_when_its_members_change_places() {
 }
 
 #[test]
-fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
+fn pg_num_advice_depends_on_stored_and_announced_size() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pools = [("a", 8), ("b", 16), ("c", 100)].map(|(name, groups)| t.create_pool(name, groups));
     let set = |t: &mut TestMon, pool: &str, var: &str, val: &str| {
@@ -559,7 +559,7 @@ fn the_number_of_groups_is_judged_by_what_pools_hold_and_announce() {
 }
 
 #[test]
-fn what_pools_use_is_what_stores_say_that_is_placed() {
+fn pool_usage_is_the_allocated_space_of_stores() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("thin", 8);
     super::pg_merge::serve(&mut t, &conns, pool);
@@ -642,7 +642,7 @@ fn disks_are_listed_by_what_their_makers_call_them() {
 
 /// A monitor that was away gets all of it in one message; there were no bounds, and it never came back.
 #[test]
-fn what_clients_have_monitors_keep_has_an_end() {
+fn config_keys_are_limited_in_size() {
     let mut t = TestMon::fresh();
     let value = "v".repeat(64 << 10);
     let set = |t: &mut TestMon, n: usize| {
@@ -674,7 +674,7 @@ fn a_line_of_the_log_has_an_end_too() {
 /// Clients take away names, and lift fences, after they have made new ones: in one change of the map the new
 /// one would be gone.
 #[test]
-fn what_would_undo_each_other_in_one_epoch_goes_into_two() {
+fn conflicting_changes_go_into_two_epochs() {
     let (mut t, _) = TestMon::with_osds(3);
     let old = t.create_pool("p", 4);
     let other = t.create_pool("q", 4);

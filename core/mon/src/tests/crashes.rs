@@ -50,7 +50,7 @@ fn crashes_are_listed_and_recent_until_archived() {
 }
 
 #[test]
-fn what_is_not_there_says_so_in_cephs_words() {
+fn absent_crash_is_reported_in_cephs_words() {
     let (mut t, _) = TestMon::with_osds(3);
     assert_eq!(t.json(json!({ "prefix": "telemetry status" }))["enabled"], false);
 }

@@ -287,7 +287,7 @@ fn single_monitor_gets_two_peers_and_does_not_wait_for_absent_ones() {
     group.pass(5000);
     assert_eq!(group.members(2), [1, 2, 3]);
     assert_eq!(group.mons[2].map(), group.mons[0].map());
-    // Any two of them go on.
+    // Any two of them continue.
     group.kill(0);
     group.pass(5000);
     assert_eq!(group.run(json!({ "prefix": "osd unset", "key": "noout" })).0, 0);
@@ -425,7 +425,7 @@ fn many_long_requests_at_once_go_into_several_entries() {
     }
 }
 
-/// Once they waited for ever.
+/// Such requests once waited forever.
 #[test]
 fn session_with_too_many_queued_requests_is_closed() {
     let mut group = Group::of(3);

@@ -179,7 +179,7 @@ fn an_osd_without_a_session_is_down_after_fifteen_seconds_and_out_after_the_inte
 }
 
 #[test]
-fn a_pool_is_created_when_every_group_has_served() {
+fn pool_creation_completes_when_every_pg_was_active() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     assert!(t.map().pools[&pool].has(pool_flags::CREATING));
@@ -457,7 +457,7 @@ fn a_full_osd_that_is_down_or_out_fills_no_pool() {
 }
 
 #[test]
-fn an_osd_that_takes_no_more_is_full_whatever_the_ratio() {
+fn osd_that_refuses_writes_is_full_at_any_ratio() {
     let (mut t, conns) = TestMon::with_osds(3);
     t.run(json!({ "prefix": "osd set-full-ratio", "ratio": 1.0 }));
     let codes = |t: &mut TestMon, thousandth: u64| {
@@ -486,7 +486,7 @@ fn health_codes(t: &mut TestMon) -> Vec<String> {
 }
 
 #[test]
-fn how_long_an_osd_is_down_and_how_often_it_came_back_outlives_the_leader() {
+fn osd_down_times_and_restart_counts_survive_the_leader() {
     let (mut t, conns) = TestMon::with_osds(4);
     t.run(
         json!({ "prefix": "config set", "who": "mon", "name": "mon_osd_down_out_interval", "value": "100" }),
@@ -592,7 +592,7 @@ fn under_noup_no_osd_is_marked_up() {
 
 /// It may have got objects after its last report, and died with them.
 #[test]
-fn that_an_osd_is_empty_is_believed_if_it_said_so_when_no_group_was_on_it() {
+fn osd_counts_as_empty_if_reported_after_its_last_pg_left() {
     let (mut t, conns) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 8);
     super::pg_merge::serve(&mut t, &conns, pool);

@@ -109,7 +109,7 @@ fn groups_that_lie_together_become_one_when_their_primary_is_ready() {
 
 /// The target had trimmed its clones of a removed snapshot, and the source had not.
 #[test]
-fn what_a_group_said_before_it_took_another_in_does_not_count() {
+fn pg_reports_before_a_merge_do_not_count() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 2);
     serve(&mut t, &conns, pool);
@@ -178,7 +178,7 @@ fn no_osd_serves_half_of_a_merged_pg() {
 }
 
 #[test]
-fn numbers_of_groups_that_cannot_be_are_refused() {
+fn invalid_pg_num_is_refused() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 8);
     serve(&mut t, &conns, pool);

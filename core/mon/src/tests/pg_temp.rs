@@ -65,7 +65,7 @@ fn a_primary_that_returns_does_not_lead_before_it_has_everything() {
 }
 
 #[test]
-fn a_dead_member_is_replaced_and_entries_of_groups_that_are_gone_go_as_well() {
+fn dead_member_is_replaced_and_pg_temp_of_removed_pgs_is_dropped() {
     let (mut t, _, pool) = three_of_four();
     t.run(json!({ "prefix": "osd in", "ids": ["3"] }));
     let moving: Vec<PgId> = t.map().pg_temp.keys().copied().collect();

@@ -61,7 +61,7 @@ fn only_a_pg_without_live_members_is_recreated() {
 
 /// Its primary found a copy after it had said that there is none, and has not said so yet.
 #[test]
-fn a_group_that_has_just_begun_to_serve_is_not_made_anew() {
+fn recently_activated_pg_is_not_recreated() {
     let (mut t, conns, pg) = one_group();
     for osd in [0, 1] {
         t.run(json!({ "prefix": "osd down", "ids": [osd.to_string()] }));

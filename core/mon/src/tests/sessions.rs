@@ -216,7 +216,7 @@ fn ids_of_snapshots_go_up_and_removed_ones_are_announced() {
 }
 
 #[test]
-fn a_removed_snapshot_is_forgotten_once_every_group_has_trimmed_it() {
+fn removed_snapshot_is_purged_once_every_pg_trimmed_it() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     t.activate(&conns, pool);

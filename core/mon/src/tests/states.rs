@@ -141,7 +141,7 @@ fn unfound_objects_are_an_error_that_names_the_pg() {
 }
 
 #[test]
-fn when_a_group_was_last_whole_is_known_although_its_new_primary_was_not_there() {
+fn last_clean_epoch_is_known_to_a_new_primary() {
     let mut g = OneGroup::new();
     g.report(|_| {});
     let before = g.row();
@@ -178,7 +178,7 @@ fn pg_dump_prints_its_tables_side_by_side() {
 }
 
 #[test]
-fn too_many_groups_or_too_few_are_a_warning() {
+fn too_many_or_too_few_pgs_are_a_warning() {
     let mut g = OneGroup::new();
     g.report(|_| {});
     let set = |g: &mut OneGroup, name: &str, value: &str| {
@@ -354,7 +354,7 @@ fn an_osd_that_is_stopped_is_down_with_a_flag_that_goes_when_it_comes_back() {
 }
 
 #[test]
-fn that_what_an_osd_had_is_lost_stays_in_the_map() {
+fn declared_loss_of_an_osd_stays_in_the_map() {
     let mut t = TestMon::with_osds(2).0;
     t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
     t.run(json!({ "prefix": "osd lost", "id": 1, "yes_i_really_mean_it": true }));

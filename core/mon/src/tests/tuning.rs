@@ -165,7 +165,7 @@ fn whole_subtrees_and_old_profiles_of_the_crush_map() {
 }
 
 #[test]
-fn osds_that_groups_wait_for_are_counted() {
+fn osds_that_block_pgs_are_counted() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 2);
     t.activate(&conns, pool);

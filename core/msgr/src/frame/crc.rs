@@ -26,8 +26,9 @@ enum Part {
     Epilogue,
 }
 
-/// Cuts a stream in crc mode into frames. What lies whole in one chunk of input is shared with it, not copied; the
-/// rest is gathered in one buffer of the announced size, and `wanted` lets a socket fill that directly.
+/// Cuts a stream in crc mode into frames. What lies whole in one chunk of input is shared with it, not
+/// copied; the rest is gathered in one buffer of the announced size, and `wanted` lets a socket fill that
+/// directly.
 #[derive(Debug)]
 pub(crate) struct CrcReader {
     part: Part,
@@ -82,7 +83,7 @@ impl CrcReader {
         });
         Some(&mut buffer.as_mut()[*filled..])
     }
-    /// So many bytes were put into `wanted`.
+    /// This many bytes were put into `wanted`.
     pub(super) fn filled(&mut self, len: usize) {
         let (buffer, filled) = self.large.as_mut().expect("nothing was wanted");
         *filled += len;

@@ -1,5 +1,5 @@
-//! Frames in secure mode: up to three pieces, each encrypted and authenticated in one operation with a tag behind
-//! it. What a piece carries is filled up with zeros to a multiple of 16 bytes.
+//! Frames in secure mode: up to three pieces, each encrypted and authenticated in one operation with a tag
+//! behind it. What a piece carries is filled up with zeros to a multiple of 16 bytes.
 //!
 //! ```text
 //! block   preamble | the first 48 bytes of segment 0           always 80 bytes and the tag
@@ -37,7 +37,7 @@ fn tail_len([_, others @ ..]: [usize; SEGMENTS_MAX]) -> usize {
 /// Which piece of a frame is being received.
 #[derive(Debug)]
 enum Part {
-    /// So many bytes of the block are here.
+    /// This many bytes of the block are here.
     Block(usize),
     /// Behind what the block had of segment 0.
     Head(Preamble, Piece),
@@ -45,8 +45,8 @@ enum Part {
     Tail(Preamble, Bytes, Piece),
 }
 
-/// Cuts a stream in secure mode into frames. Each piece is gathered whole and decrypted where it lies; segments
-/// share its memory. `wanted` lets a socket fill a large one directly.
+/// Cuts a stream in secure mode into frames. Each piece is gathered whole and decrypted where it lies;
+/// segments share its memory. `wanted` lets a socket fill a large one directly.
 #[derive(Debug)]
 pub(crate) struct SecureReader {
     opener: Opener,
@@ -184,7 +184,7 @@ struct Piece {
 #[derive(Debug)]
 enum Memory {
     Small(Vec<u8>),
-    /// Without so many bytes at its start.
+    /// Without this many bytes at its start.
     Large(Buffer, usize),
 }
 
@@ -248,7 +248,8 @@ pub(super) fn put_control(out: &mut Outbox, sealer: &mut Sealer, tag: Tag, paylo
     });
 }
 
-/// All parts are copied: they are encrypted where they lie, and others may share them. Not inlined, like `next`.
+/// All parts are copied: they are encrypted where they lie, and others may share them. Not inlined, like
+/// `next`.
 #[inline(never)]
 pub(super) fn put_message(
     out: &mut Outbox,

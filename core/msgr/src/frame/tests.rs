@@ -1,4 +1,4 @@
-//! Secure mode at the level of frames; crc mode is looked at through whole connections in `tests/it`.
+//! Secure mode at the level of frames; crc mode is examined through whole connections in `tests/it`.
 
 use super::*;
 use crate::seal::{End, TAG_LEN, keys};

@@ -42,7 +42,7 @@ fn secure_connection_carries_messages_both_ways_encrypted() {
 }
 
 #[test]
-fn what_was_tampered_with_ends_the_connection_in_one_line() {
+fn tampered_frame_ends_the_connection_with_one_log_line() {
     let (mut client, mut server) = pair();
     client.send(message(1, b"front", b"data"));
     let mut sent = written(&mut client).to_vec();

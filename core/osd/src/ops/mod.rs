@@ -1,7 +1,7 @@
 //! What a client's operations do to one object: a pure function from the operations, the stored
 //! object and the data fetched so far to a result and the changes that make it so.
 //!
-//! Read `execute`. Metadata is looked at directly, and bytes of the object that are in memory; where an
+//! Read `execute`. Metadata is examined directly, and bytes of the object that are in memory; where an
 //! operation needs others that were not fetched, `Outcome::Need` says which, and the caller runs the whole
 //! vector again when it has them. Operations see what those before them did (`Draft`).
 

@@ -230,7 +230,7 @@ fn absent_object_is_distinguished_from_empty_object() {
 }
 
 #[test]
-fn what_is_zeroed_up_to_the_end_is_cut_off_and_nothing_grows() {
+fn zeroing_to_the_end_truncates_and_never_extends() {
     let mut o = Object::new();
     o.run([full("0123456789")]);
     o.run([Op::Zero { off: 10, len: 5 }, Op::Zero { off: 2, len: 3 }, Op::Zero { off: 8, len: 100 }]);
@@ -245,7 +245,7 @@ fn what_is_zeroed_up_to_the_end_is_cut_off_and_nothing_grows() {
 }
 
 #[test]
-fn nothing_begins_at_the_limit_of_sizes_and_what_comes_to_nothing_is_not_too_large() {
+fn offset_at_the_size_limit_is_refused_and_empty_writes_are_accepted() {
     let truncate = |size| Op::Truncate { size, truncate_size: 0, truncate_seq: 0 };
     let last = OBJECT_SIZE_MAX - 1;
     let mut o = Object::new();
@@ -304,7 +304,7 @@ fn unsatisfiable_requests_fail_at_once() {
 }
 
 #[test]
-fn what_is_about_tiers_is_answered_as_in_a_pool_that_has_none() {
+fn tier_operations_fail_as_in_an_untiered_pool() {
     let mut o = Object::new();
     let ask = |code: OpCode| Op::Unknown(code);
     let object = |o: &Object| o.id.clone();
@@ -402,7 +402,7 @@ fn nothing_is_mapped_of_no_bytes() {
 }
 
 #[test]
-fn what_a_checksum_is_of_has_to_be_whole_chunks() {
+fn checksum_range_must_be_whole_chunks() {
     let mut o = Object::new();
     o.run([full("01234567")]);
     let mut of = |off, len, chunk_size| {
@@ -435,7 +435,7 @@ fn numbers_in_attributes_are_what_c_reads_in_them() {
 }
 
 #[test]
-fn values_of_an_omap_are_compared_byte_by_byte_with_signs() {
+fn omap_values_are_compared_as_signed_bytes() {
     let mut o = Object::new();
     let omap = |value: &'static [u8]| Op::OmapSetVals([(Name::from("k"), Bytes::from(value))].into());
     let mut holds = |stored, op: i32, given| {
@@ -598,7 +598,7 @@ fn list_snaps(o: &mut Object) -> (Vec<Clone>, u64) {
 type Clone = (u64, Vec<u64>, Vec<(u64, u64)>, u64);
 
 #[test]
-fn clones_know_what_they_share_with_what_came_after_them() {
+fn clones_record_overlap_with_their_successors() {
     let mut o = Object::new();
     o.run([full("0123456789")]);
     o.write_under(4, &[4, 3]);

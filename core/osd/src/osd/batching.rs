@@ -8,9 +8,9 @@ use nacre_proto::messages::peer::{PgMsg, PgRoute};
 use nacre_proto::transaction::Transaction;
 use std::collections::BTreeMap;
 
-/// A message or a transaction that holds so many bytes takes no more.
+/// A message or a transaction that holds this many bytes takes no more.
 const BYTES_MAX: usize = 256 << 10;
-/// Nor with so many PGs, or changes, inside.
+/// Nor with this many PGs, or changes, inside.
 const PARTS_MAX: usize = 1024;
 
 /// The sending and the receiving instance of a PG, the interval of the sender, and the message.

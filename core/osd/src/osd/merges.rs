@@ -59,7 +59,7 @@ impl Osd {
         }
     }
 
-    /// Placement groups whose pool has fewer PGs than when they were last looked at.
+    /// Placement groups whose pool has fewer PGs than when they were last examined.
     pub(super) fn merge_groups(
         &mut self,
         now: Now,

@@ -1,4 +1,4 @@
-//! Which PG is scrubbed next, and when to go on with it.
+//! Which PG is scrubbed next, and when to continue with it.
 
 use super::{Osd, SCRUB};
 use crate::pg::{PgEvent, ScrubRequest};

@@ -12,7 +12,7 @@ use nacre_wire::{Encode, encode_list, to_vec, versioned};
 
 /// Names on one page. Ceph: `osd_max_pgls`.
 const PAGE_MAX: u64 = 1024;
-/// Objects looked at for one page, so that a namespace that has few of them costs no long turn.
+/// Objects examined for one page, so that a namespace that has few of them costs no long turn.
 const LOOKED_AT_MAX: usize = if cfg!(test) { 3 } else { 8192 };
 /// Instead of a namespace: all of them. Ceph: `librados::all_nspaces`.
 const ALL_NAMESPACES: &[u8] = b"\x01";
@@ -80,7 +80,7 @@ impl History {
         all.sort();
         all.dedup();
         // Also heads that were deleted and are kept for their clones: so does Ceph, and nothing of an
-        // object but its name has to be looked at.
+        // object but its name has to be examined.
         let wanted = |object: &&&ObjectId| {
             object.snap == SnapId::HEAD
                 && (namespace.as_bytes() == ALL_NAMESPACES || object.namespace == *namespace)

@@ -45,7 +45,7 @@ impl Pg {
         let Phase::Active(active) = &self.phase else { return None };
         active.ops.is_ready_to_merge().then_some((self.interval.start, self.history.info.last_update))
     }
-    /// Writes wait, or go on.
+    /// Writes wait, or continue.
     pub fn hold_writes(&mut self, ctx: &mut Ctx<'_>, hold: bool) {
         let Phase::Active(active) = &mut self.phase else { return };
         if std::mem::replace(&mut active.ops.holds_writes, hold) && !hold {

@@ -105,7 +105,7 @@ pub struct ClientOp {
     pub request: Arc<OsdOp>,
     pub steps: Steps,
     /// A read for a copy that another object waits for: it need not wait its turn, and must not,
-    /// as two objects that are copied into each other would wait for ever.
+    /// as two objects that are copied into each other would wait forever.
     pub for_copy: bool,
 }
 
@@ -259,7 +259,7 @@ pub enum PgEvent {
         backfill: bool,
         on: bool,
     },
-    /// Writes wait, as the placement group is to merge with another; or they go on.
+    /// Writes wait, as the placement group is to merge with another; or they continue.
     HoldWrites(bool),
     /// A few times a second.
     Tick,
@@ -615,7 +615,7 @@ impl Pg {
             self.last_primary_change = self.interval.earliest;
         }
         if matches!(self.phase, Phase::Deleting(_)) && !(serving && self.interval.is_member(self.me)) {
-            return; // goes on, whichever OSDs have the placement group now
+            return; // continues, whichever OSDs have the placement group now
         }
         let phase = std::mem::replace(&mut self.phase, Phase::Stray(Stray::default()));
         let mut ops: Vec<Box<ClientOp>> = self.waiting_for_active.take().collect();

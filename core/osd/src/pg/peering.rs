@@ -43,7 +43,7 @@ use std::time::Duration;
 /// How long a silent peer or monitor is waited for before it is asked again.
 /// Ceph has it as `osd_peering_retry_interval`.
 const RETRY: Duration = Duration::from_secs(1);
-/// A placement group that is not done after so long goes on, but holds up no other.
+/// A placement group that is not done after this long continues, but holds up no other.
 const ROOM_MAX: Duration = Duration::from_secs(10);
 /// Memory while the members agree: for each of them, and for each entry that it lacks.
 const MEMBER_COST: u64 = 1 << 10;
@@ -327,7 +327,7 @@ impl Peering {
             return Next::BeginEmpty;
         }
         let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
-        // An operator gave up what the last members had: then others may go on without it.
+        // An operator gave up what the last members had: then others may continue without it.
         let given_up = record.as_ref().is_some_and(|record| {
             record.acting.iter().filter(|osd| osd.is_some()).all(|osd| is_declared_lost(&ctx.map, *osd))
         });

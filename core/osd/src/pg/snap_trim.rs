@@ -1,9 +1,9 @@
-//! Snapshot trimming: the primary removes what was kept for snapshots that are removed, a few clones at a time, each in
-//! a write of its own that all members make. The index of clones tells which.
+//! Snapshot trimming: the primary removes what was kept for snapshots that are removed, a few clones at a
+//! time, each in a write of its own that all members make. The index of clones tells which.
 //!
-//! No progress is kept over a change of primary: the next one finds in its own index what is left. The OSD's budget
-//! decides how many clones all its placement groups trim at a time, and with what pauses, from how long clients wait. A
-//! slice follows when the last is durable.
+//! No progress is kept over a change of primary: the next one finds in its own index what is left. The OSD's
+//! budget decides how many clones all its placement groups trim at a time, and with what pauses, from how
+//! long clients wait. A slice follows when the last is durable.
 
 use super::history::History;
 use super::{Ctx, Pg, PgEffect, Phase};
@@ -20,7 +20,7 @@ use nacre_proto::types::ObjectId;
 
 /// Clones in one slice at most.
 const SLICE: usize = 4;
-/// Clones looked at for one slice: those whose objects are in use wait.
+/// Clones examined for one slice: those whose objects are in use wait.
 const LOOKED_AT_MAX: usize = 4 * SLICE;
 /// Snapshots looked for in one turn; looking for one of which nothing is left costs a seek.
 const SNAPS_MAX: usize = 64;
@@ -58,8 +58,8 @@ impl SnapTrim {
         self.done.subtract(snaps);
     }
 
-    /// The next snapshot of which clones are left, and some of them. None while the last slice is not durable, and
-    /// while `may_begin` is not so.
+    /// The next snapshot of which clones are left, and some of them. None while the last slice is not
+    /// durable, and while `may_begin` is not so.
     fn next_slice(
         &mut self,
         ctx: &mut Ctx<'_>,

@@ -1,11 +1,11 @@
-//! The objects that the turn at hand changed: the store's view does not show that yet.
+//! The objects that the current turn changed: the store's view does not show that yet.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use nacre_proto::types::ObjectId;
 use std::hash::BuildHasher;
 
-/// Memory for so many is kept for the next turn.
+/// Memory for this many is kept for the next turn.
 const KEPT: usize = 64;
 
 /// Looked up by hash, and never walked through.

@@ -362,7 +362,7 @@ impl Watches {
             timeout_secs: 0,
         };
         self.removals += 1;
-        // No other incarnation of this OSD made the same number: the clock went on meanwhile.
+        // No other incarnation of this OSD made the same number: the clock has advanced since.
         let tid = (u64::from(ctx.now.wall.sec) << 32) + self.removals;
         let reqid = ReqId { client: EntityName::osd(self.me), tid, inc: self.pg.seed as i32 };
         let request = OsdOp {

@@ -44,7 +44,7 @@ fn check(w: &mut World, tids: &[u64]) {
 }
 
 #[test]
-fn what_a_group_holds_is_given_back_after_a_while_and_done_when_it_serves() {
+fn held_requests_get_a_backoff_after_a_while_and_run_when_active() {
     let mut w = one_group(1);
     lose_two(&mut w);
     let mut tids = append_all(&mut w, 0..10);
@@ -60,7 +60,7 @@ fn what_a_group_holds_is_given_back_after_a_while_and_done_when_it_serves() {
 }
 
 #[test]
-fn a_group_that_peers_for_a_moment_holds_what_comes() {
+fn short_peering_holds_requests_without_backoff() {
     let mut w = one_group(2);
     let mut tids = Vec::new();
     for n in 0..20 {
@@ -102,7 +102,7 @@ fn client_that_fills_the_waiting_memory_is_blocked_and_others_are_served() {
 
 /// Requests sent before the backoff arrived are resent, and must not overtake requests that were dropped.
 #[test]
-fn what_is_on_its_way_when_a_backoff_begins_and_ends_keeps_its_order() {
+fn requests_in_flight_around_a_backoff_keep_their_order() {
     for seed in 0..20 {
         let mut w = one_group(seed);
         at_once(&mut w);
@@ -199,7 +199,7 @@ fn deleted_pg_blocks_no_client() {
 
 /// Another number of members suffices, and the interval is a new one with the same leader.
 #[test]
-fn a_group_that_may_serve_with_fewer_lets_clients_go_on() {
+fn lowered_min_size_ends_the_backoff() {
     let (mut w, tids) = blocked(10);
     w.change(|map, inc| {
         let pool = Pool { min_size: 1, ..map.pool(POOL).unwrap().clone() };
@@ -211,7 +211,7 @@ fn a_group_that_may_serve_with_fewer_lets_clients_go_on() {
 
 /// The client reconnects, and all its unanswered requests are carried out once.
 #[test]
-fn what_waits_of_a_session_that_ended_goes_with_it() {
+fn held_requests_of_an_ended_session_are_dropped() {
     let mut w = one_group(11);
     lose_two(&mut w);
     let tids = append_all(&mut w, 0..10);
@@ -227,7 +227,7 @@ fn what_waits_of_a_session_that_ended_goes_with_it() {
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice_where_every_group_that_peers_backs_off() {
+fn no_write_is_lost_or_repeated_with_backoff_on_peering() {
     for seed in seeds(20) {
         torture_with(seed, 60, at_once);
     }

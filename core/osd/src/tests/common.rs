@@ -1,7 +1,7 @@
 //! Data that clones of an object share is sent to a member once.
 
 use super::world::World;
-use super::{mend_everything, read, write};
+use super::{read, repair_everything, write};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, OsdId, Rng, SnapId};
 use nacre_proto::transaction::StoredId;
@@ -26,7 +26,7 @@ fn move_to(w: &mut World, osds: [i32; 3]) {
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
 }
-/// Asserts that the metadata of so many objects was sent, and no omap keys.
+/// Asserts that the metadata of this many objects was sent, and no omap keys.
 fn with_metadata(blocks: usize, objects: usize) -> u64 {
     (blocks * BLOCK + objects * 500) as u64
 }
@@ -51,7 +51,7 @@ fn new_member_gets_an_object_and_its_clones_once() {
 }
 
 #[test]
-fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbours() {
+fn data_before_a_snapshot_is_sent_once_for_adjacent_clones() {
     for victim in 0..3 {
         let mut w = World::new(2, 3, 3, 2, 1);
         w.run_ops("a", blocks(0, 6, 1));
@@ -73,7 +73,7 @@ fn what_was_written_before_a_snapshot_comes_once_for_the_clone_and_its_neighbour
 }
 
 #[test]
-fn what_a_member_does_not_have_under_a_clones_name_is_sent() {
+fn ranges_missing_in_a_clone_are_sent() {
     let mut w = World::new(3, 4, 3, 2, 1);
     w.run_ops("a", blocks(0, 4, 1));
     snap(&mut w, 1);
@@ -179,7 +179,7 @@ fn range_is_recovered_from_an_older_clone_that_shares_it() {
 
 /// Heads that are written, cut, rolled back and deleted under snapshots, while members change and die.
 #[test]
-fn whatever_is_in_common_replicas_are_equal() {
+fn replicas_are_equal_whatever_clones_share() {
     for seed in 0..4 {
         let mut rng = Rng::new(seed);
         let mut w = World::new(seed, 4, 3, 2, 1);
@@ -210,7 +210,7 @@ fn whatever_is_in_common_replicas_are_equal() {
                 };
                 w.run_ops(name, ops);
             }
-            mend_everything(&mut w);
+            repair_everything(&mut w);
             let members = [[0, 1, 3], [3, 2, 1], [0, 1, 2], [2, 3, 0]][round % 4];
             w.place(vec![(0, members.map(OsdId).into())]);
             w.run_for(Duration::from_millis(rng.below(30)));
@@ -220,7 +220,7 @@ fn whatever_is_in_common_replicas_are_equal() {
                 w.run_for(Duration::from_millis(rng.below(50)));
                 w.start(one);
             }
-            mend_everything(&mut w);
+            repair_everything(&mut w);
             w.assert_replicas_equal();
         }
     }

@@ -147,7 +147,7 @@ fn a_source_that_changes_meanwhile_is_copied_as_it_was_at_one_moment() {
 }
 
 #[test]
-fn a_copy_goes_on_when_the_sources_primary_dies() {
+fn copy_from_continues_when_the_sources_primary_dies() {
     for seed in 0..20 {
         let mut w = World::new(seed, 4, 3, 1, 4);
         let (from, to) = apart(&mut w);
@@ -168,7 +168,7 @@ fn a_copy_goes_on_when_the_sources_primary_dies() {
 }
 
 #[test]
-fn a_copy_starts_again_when_its_own_group_peers_anew_or_sessions_end() {
+fn copy_from_restarts_after_peering_or_session_loss() {
     for seed in 0..20 {
         let mut w = World::new(seed, 4, 3, 1, 4);
         let (from, to) = apart(&mut w);
@@ -190,7 +190,7 @@ fn a_copy_starts_again_when_its_own_group_peers_anew_or_sessions_end() {
 }
 
 #[test]
-fn two_objects_that_are_copied_onto_each_other_do_not_wait_for_ever() {
+fn mutual_copy_from_onto_each_other_does_not_deadlock() {
     for seed in 0..20 {
         let mut w = World::new(seed, 3, 3, 2, 4);
         let (a, b) = apart(&mut w);

@@ -225,7 +225,7 @@ fn recovered_clone_is_readable_in_the_next_turn() {
 /// The session ended while a copy was repaired, and a client wrote: the member discarded the object again,
 /// and was sent data that had been read before the write.
 #[test]
-fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
+fn discarded_copy_gets_no_data_that_was_read_before() {
     for delay in 0..40 {
         let mut w = World::new(5, 2, 2, 1, 1);
         w.place(vec![(0, osds(&[0, 1]))]);
@@ -249,7 +249,7 @@ fn a_copy_that_is_given_up_once_more_gets_nothing_that_was_read_before() {
 /// A write extended an object while its first part was being resent: the member lacked data forever that the
 /// primary took for recovered.
 #[test]
-fn what_a_member_lacks_of_an_object_that_grows_meanwhile_is_no_more_than_its_primary_knows() {
+fn growing_object_lacks_no_more_than_the_primary_knows() {
     for delay in 0..40 {
         let mut w = World::new(5, 2, 2, 1, 1);
         w.place(vec![(0, osds(&[0, 1]))]);

@@ -1,7 +1,7 @@
 //! Members that were away for longer than the log reaches back.
 
 use super::world::World;
-use super::{append, mend_everything, read, write};
+use super::{append, read, repair_everything, write};
 use bytes::Bytes;
 use nacre_base::SnapId;
 use nacre_proto::types::{Extent, Op};
@@ -63,7 +63,7 @@ fn member_that_dies_while_receiving_the_dirty_map_still_gets_only_dirty_ranges()
         w.run_for(Duration::from_millis(3 * pause));
         w.kill(2);
     }
-    mend_everything(&mut w);
+    repair_everything(&mut w);
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
     // 11 changes of 6 bytes to each of 15 objects, whose attributes came up to 12 times.
@@ -71,7 +71,7 @@ fn member_that_dies_while_receiving_the_dirty_map_still_gets_only_dirty_ranges()
 }
 
 #[test]
-fn a_map_that_grows_too_large_is_given_up_and_names_are_compared_instead() {
+fn oversized_dirty_map_is_dropped_for_an_inventory_scan() {
     let mut w = World::new(9, 3, 3, 2, 1);
     let names: Vec<String> = (0..40).map(|n| format!("o{n}")).collect();
     names.iter().for_each(|name| drop(w.run_ops(name, write(name))));
@@ -168,7 +168,7 @@ fn member_that_dies_while_learning_snapshots_copies_no_clone() {
         w.run_for(Duration::from_millis(7 * round));
         w.kill(2);
     }
-    mend_everything(&mut w);
+    repair_everything(&mut w);
     w.run_for(Duration::from_secs(1));
     w.assert_replicas_equal();
     assert!(w.recovered_bytes() < 20_000, "{}", w.recovered_bytes());

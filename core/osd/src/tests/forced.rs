@@ -56,7 +56,7 @@ fn order(w: &mut World) -> Vec<u32> {
 }
 
 #[test]
-fn a_group_that_an_operator_wants_first_is_whole_first_and_says_so_until_then() {
+fn forced_pg_recovers_first_and_shows_forced_recovery() {
     for seed in 1..4 {
         for wanted in LED {
             let mut w = begin(seed);

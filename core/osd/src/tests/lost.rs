@@ -86,7 +86,7 @@ fn a_request_that_waits_for_long_is_reported_until_it_is_answered() {
 }
 
 #[test]
-fn what_is_declared_lost_is_deleted_and_requests_that_waited_go_on() {
+fn lost_object_is_deleted_and_waiting_requests_continue() {
     let mut w = world(2);
     let waits = w.submit("new", read());
     declare_lost(&mut w);
@@ -101,7 +101,7 @@ fn what_is_declared_lost_is_deleted_and_requests_that_waited_go_on() {
 }
 
 #[test]
-fn what_is_reverted_keeps_its_older_content() {
+fn reverted_object_keeps_its_older_content() {
     let mut w = world(3);
     let waits = w.submit("changed", read());
     declare_lost(&mut w);
@@ -118,7 +118,7 @@ fn what_is_reverted_keeps_its_older_content() {
 
 /// A member has the object but cannot read it: while the error may be temporary, nothing is declared lost.
 #[test]
-fn what_a_member_did_not_give_once_is_not_lost() {
+fn one_failed_pull_does_not_make_an_object_lost() {
     for (waits_before, then) in [(Duration::from_secs(1), "the new content"), (MINUTE, "the old content")] {
         let mut w = World::new(10, 2, 2, 1, 1);
         w.allow_errors = true;
@@ -175,7 +175,7 @@ fn unfound_objects_are_noticed_and_declared_lost_while_recovery_is_off() {
 
 /// A revert restores content, attribute and omap of a replaced object together.
 #[test]
-fn what_was_replaced_whole_is_reverted_with_all_that_belongs_to_it() {
+fn replaced_object_is_reverted_completely() {
     let attr = |value: &'static str| Op::SetXattr { name: "x".into(), value: value.into() };
     let pair = |value: &str| Op::OmapSetVals([("k".into(), value.to_string().into())].into());
     let mut w = World::new(8, 2, 2, 1, 1);
@@ -289,7 +289,7 @@ pub fn down_pg_world() -> World {
 }
 
 #[test]
-fn a_group_whose_last_members_are_all_declared_lost_goes_on_with_what_others_have() {
+fn pg_with_lost_last_members_serves_from_other_copies() {
     let mut w = down_pg_world();
     assert!(report(&w).waiting_for.contains("osd.0"), "{:?}", report(&w));
     declare_lost(&mut w);
@@ -335,7 +335,7 @@ fn void(w: &mut World) {
 }
 
 #[test]
-fn a_group_that_is_made_anew_serves_empty_and_older_copies_become_what_it_is() {
+fn recreated_pg_is_empty_and_old_copies_are_replaced() {
     let mut w = World::new(5, 4, 2, 1, 1);
     w.place(vec![(0, vec![OsdId(0), OsdId(1)])]);
     for name in ["a", "b", "c", "d", "e"] {
@@ -368,7 +368,7 @@ fn a_group_that_is_made_anew_serves_empty_and_older_copies_become_what_it_is() {
 }
 
 #[test]
-fn what_is_left_of_older_copies_does_not_count_when_a_group_is_made_anew() {
+fn old_copies_do_not_count_in_a_recreated_pg() {
     let mut w = World::new(6, 2, 2, 1, 1);
     w.run_ops("a", write("old"));
     w.run_until("clean", World::all_clean);

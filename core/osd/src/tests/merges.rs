@@ -48,7 +48,7 @@ fn groups_become_one_without_a_copy() {
 }
 
 #[test]
-fn a_group_that_became_part_of_another_is_found_without_its_record() {
+fn merged_pg_is_found_without_its_record() {
     let mut w = World::new(2, 4, 3, 2, 6);
     let on = |last: i32| vec![OsdId(0), OsdId(1), OsdId(last)];
     w.place((0..6).map(|seed| (seed, on(2))).collect());

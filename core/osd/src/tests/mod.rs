@@ -64,7 +64,7 @@ fn read() -> Vec<Op> {
 }
 
 #[test]
-fn what_is_written_is_read_back_with_one_two_and_three_copies() {
+fn written_data_is_read_back_with_one_two_and_three_copies() {
     for size in 1..=3 {
         let mut w = World::new(1, 3, size, 1, 4);
         for name in ["a", "b", "c", "d"] {
@@ -93,7 +93,7 @@ fn a_replica_that_was_away_catches_up() {
     assert_eq!(w.run_ops("a", read()).result, -2);
 }
 
-/// Kills, stops, cuts off, moves or splits something, or mends it.
+/// Kills, stops, cuts off, moves or splits something, or repairs it.
 fn break_something(w: &mut World, rng: &mut Rng) {
     let osds = w.nodes.len();
     let node = rng.below(osds as u64) as usize;
@@ -137,7 +137,7 @@ fn break_something(w: &mut World, rng: &mut Rng) {
 }
 
 /// Ends all faults, and waits until every PG is clean.
-fn mend_everything(w: &mut World) {
+fn repair_everything(w: &mut World) {
     let osds = w.nodes.len();
     for (a, b) in std::mem::take(&mut w.cut) {
         w.reset_between(a, b);
@@ -195,7 +195,7 @@ fn torture_with(seed: u64, rounds: u32, prepare: impl Fn(&mut World)) {
         break_something(&mut w, &mut rng);
         w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(600)));
     }
-    mend_everything(&mut w);
+    repair_everything(&mut w);
     for (name, (tid, word, is_read)) in outstanding {
         let reply = w.reply(tid);
         match (is_read, word.as_str()) {
@@ -217,7 +217,7 @@ fn torture_with(seed: u64, rounds: u32, prepare: impl Fn(&mut World)) {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_or_done_twice_whatever_breaks() {
+fn no_acknowledged_write_is_lost_or_repeated_under_random_faults() {
     for seed in seeds(30) {
         torture(seed, 60);
     }
@@ -243,7 +243,7 @@ fn copy_from(name: &str) -> Vec<Op> {
 }
 
 #[test]
-fn an_object_is_copied_whole_from_whatever_group() {
+fn copy_from_copies_all_of_an_object_from_any_pg() {
     let mut w = World::new(3, 3, 3, 2, 8);
     let pairs: BTreeMap<_, _> = (0..3000).map(|n| (format!("k{n:04}").into(), Bytes::from("v"))).collect();
     let set = vec![
@@ -273,7 +273,7 @@ fn an_object_is_copied_whole_from_whatever_group() {
 }
 
 #[test]
-fn two_objects_that_are_copied_into_each_other_do_not_wait_for_ever() {
+fn mutual_copy_from_does_not_deadlock() {
     let mut w = World::new(4, 3, 3, 2, 8);
     w.run_ops("a", write("of a"));
     w.run_ops("b", write("of b"));
@@ -284,7 +284,7 @@ fn two_objects_that_are_copied_into_each_other_do_not_wait_for_ever() {
 }
 
 #[test]
-fn a_split_group_knows_again_how_much_it_holds() {
+fn split_pg_recounts_its_statistics() {
     let mut w = World::new(5, 3, 3, 2, 1);
     for n in 0..20 {
         w.run_ops(&format!("o{n}"), write("12345"));

@@ -42,7 +42,7 @@ fn set_flag(w: &mut World, flag: u32, on: bool) {
 }
 
 #[test]
-fn clients_never_meet_a_primary_that_lacks_something_while_a_group_moves() {
+fn remapped_pg_is_served_by_a_complete_primary() {
     for seed in 1..6 {
         let mut w = begin(seed);
         shift(&mut w);
@@ -201,7 +201,7 @@ fn groups_move_one_after_the_other() {
 
 /// Copying a sparse image costs no more than its data.
 #[test]
-fn what_was_never_written_is_not_copied() {
+fn holes_are_not_copied() {
     let mut w = begin(6);
     let end = Op::Write { extent: Extent::new(100_000, 7), data: "the end".into() };
     assert_eq!(w.run_ops("sparse", vec![end]).result, 0);

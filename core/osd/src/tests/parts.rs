@@ -3,7 +3,7 @@
 
 use super::store::MemRecord;
 use super::world::{POOL, World};
-use super::{break_something, mend_everything, read, seeds, write};
+use super::{break_something, read, repair_everything, seeds, write};
 use bytes::Bytes;
 use nacre_base::{IntervalSet, Name, Rng};
 use nacre_proto::maps::map_flags;
@@ -217,7 +217,7 @@ fn torture(seed: u64, rounds: u32) {
         break_something(&mut w, &mut rng);
         w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(400)));
     }
-    mend_everything(&mut w);
+    repair_everything(&mut w);
     for name in NAMES {
         if let Some((tid, ..)) = outstanding.get(name) {
             let tid = *tid;
@@ -232,7 +232,7 @@ fn torture(seed: u64, rounds: u32) {
 }
 
 #[test]
-fn every_part_of_every_object_is_right_whatever_breaks() {
+fn every_range_is_correct_under_random_faults() {
     for seed in seeds(40) {
         torture(seed, 50);
     }
@@ -265,7 +265,7 @@ fn change_some(
 }
 
 #[test]
-fn what_only_one_member_stored_is_undone_when_the_others_went_on_without_it() {
+fn divergent_write_of_one_member_is_undone() {
     for seed in seeds(60) {
         let mut w = World::new(seed, 3, 3, 2, 1);
         let mut rng = Rng::new(seed ^ 0xd1f);
@@ -371,7 +371,7 @@ fn spoil(w: &mut World, osd: usize, name: &str, block: u64) {
 }
 
 #[test]
-fn a_bad_block_is_served_from_another_copy_and_mended() {
+fn bad_block_is_read_from_another_copy_and_repaired() {
     let mut w = World::new(3, 3, 3, 2, 1);
     let text = "0123456789".repeat(1000);
     w.run_ops("a", write(&text));
@@ -453,7 +453,7 @@ fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {
 }
 
 #[test]
-fn an_osd_whose_store_went_back_in_time_takes_everything_from_others_and_is_believed_nothing() {
+fn osd_with_a_rolled_back_store_is_untrusted_and_recovers_everything() {
     let mut w = World::new(4, 3, 3, 2, 4);
     w.allow_errors = true;
     let names = ["a", "b", "c", "d", "e", "f"];
@@ -522,7 +522,7 @@ fn read_of_a_bad_block_waits_for_an_absent_copy() {
 
 /// What one member wrote to a bad block without the others is good, and the rest of it is theirs.
 #[test]
-fn what_was_written_to_a_bad_block_reaches_the_others_and_the_rest_comes_from_them() {
+fn write_to_a_bad_block_spreads_and_its_rest_is_recovered() {
     for (bad, other) in [(0, 1), (1, 0)] {
         let mut w = World::new(3, 2, 2, 1, 1);
         w.allow_errors = true;

@@ -12,7 +12,7 @@ const GROUPS: u32 = 1000;
 
 /// Without batches there are a message or two, and a transaction, for each PG.
 #[test]
-fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
+fn thousand_pgs_peer_in_few_messages_per_osd_pair() {
     let mut w = World::new(7, 3, 3, 2, GROUPS);
     let few = |w: &mut World, what: &str| {
         assert!(w.sent.values().all(|sent| *sent <= 7), "{what}: {:?}", w.sent);
@@ -34,7 +34,7 @@ fn a_thousand_groups_peer_in_a_few_messages_between_each_two_osds() {
 const LITTLE: usize = 256 << 10;
 
 #[test]
-fn a_thousand_groups_peer_in_waves_where_there_is_memory_for_few() {
+fn thousand_pgs_peer_in_turns_with_little_memory() {
     let mut w = World::new(8, 3, 3, 2, GROUPS);
     w.run_until("clean", World::all_clean);
     w.memory = LITTLE / 3 * 16;

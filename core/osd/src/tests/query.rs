@@ -18,7 +18,7 @@ fn names(shown: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_clean_group_is_shown_by_its_primary_with_all_members_and_by_them() {
+fn query_of_a_clean_pg_shows_all_members() {
     let mut w = World::new(1, 3, 3, 2, 1);
     w.run_ops("a", write("seven by"));
     w.run_until("clean", World::all_clean);

@@ -35,7 +35,7 @@ fn append() -> Vec<Op> {
 }
 
 #[test]
-fn what_grows_waits_in_order_while_a_replica_is_full() {
+fn growing_writes_wait_in_order_while_a_replica_is_full() {
     let mut w = three_objects();
     w.nodes[REPLICA].view.free = Some(20 * MIB);
     w.run_for(Duration::from_secs(1));
@@ -121,7 +121,7 @@ fn write_that_waits_for_a_full_member_blocks_no_other() {
 
 /// Requests on an object that was being written waited until a member without that object had space.
 #[test]
-fn what_a_full_member_has_nothing_of_is_shown_before_it_has() {
+fn reads_precede_recovery_to_a_full_member() {
     let mut w = World::new(3, 4, 3, 2, 1);
     w.place(vec![(0, [0, 1, 2].map(OsdId).into())]);
     w.run_until("clean", World::all_clean);
@@ -163,7 +163,7 @@ const LITTLE: usize = 6 << 20;
 
 /// Found by seed 0x148e: all ops that waited for the PG started at once, and removals needed no credit.
 #[test]
-fn requests_that_waited_for_their_group_go_on_as_many_at_a_time_as_there_is_memory_for() {
+fn requests_that_waited_for_peering_start_as_memory_permits() {
     let mut w = World::new(6, 3, 3, 2, 4);
     w.run_until("clean", World::all_clean);
     w.memory = LITTLE;

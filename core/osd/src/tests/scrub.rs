@@ -60,7 +60,7 @@ fn listed(w: &mut World, snapsets: bool) -> u32 {
     })
     .unwrap()
 }
-fn assert_mended(w: &mut World) {
+fn assert_repaired(w: &mut World) {
     let after = scrub(w, true, true);
     assert_eq!((after.scrub.errors(), after.state & pg_state::INCONSISTENT), (0, 0));
     w.run_until("clean", World::all_clean);
@@ -86,7 +86,7 @@ fn equal_copies_are_found_equal_and_the_stamps_say_when() {
 
 /// The examples in the documentation found it: a PG without objects ended the process.
 #[test]
-fn a_group_without_objects_is_looked_through_as_well() {
+fn empty_pg_is_scrubbed() {
     let mut w = World::new(12, 3, 3, 2, 1);
     w.run_until("clean", World::all_clean);
     w.run_until("a report", |w| w.reports.contains_key(&PG));
@@ -110,7 +110,7 @@ fn wrong_content_is_found_by_reading_it_and_replaced() {
         assert_eq!(listed(&mut w, false), 4);
         // A scrub that reads no data keeps the findings of a deep scrub.
         assert_eq!((scrub(&mut w, false, false).scrub.errors(), listed(&mut w, false)), (4, 4));
-        assert_mended(&mut w);
+        assert_repaired(&mut w);
     }
 }
 
@@ -127,12 +127,12 @@ fn wrong_metadata_and_missing_objects_are_found_by_names_alone() {
         let found = scrub(&mut w, false, false);
         assert_eq!((found.scrub.deep_errors, found.scrub.shallow_errors), (0, 4));
         assert_eq!(listed(&mut w, false), 4);
-        assert_mended(&mut w);
+        assert_repaired(&mut w);
     }
 }
 
 #[test]
-fn what_was_found_outlives_the_primary_that_found_it() {
+fn scrub_findings_survive_the_primary() {
     let mut w = world(8);
     w.corrupt(2, |store| record(store, "a").data[5000] ^= 1);
     assert_eq!(scrub(&mut w, true, false).scrub.deep_errors, 1);
@@ -144,7 +144,7 @@ fn what_was_found_outlives_the_primary_that_found_it() {
     assert_eq!(listed(&mut w, false), 1);
     w.start(0);
     w.run_until("clean", World::all_clean);
-    assert_mended(&mut w);
+    assert_repaired(&mut w);
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn scrub_reports_unexpected_and_missing_clones() {
 
 /// `rados list-inconsistent-obj` crashed on it.
 #[test]
-fn what_is_there_in_place_of_an_objects_info_is_shown() {
+fn invalid_object_info_is_listed() {
     let mut w = world(13);
     w.corrupt(1, |store| drop(record(store, "a").attrs.insert("_".into(), Bytes::from_static(b"garbage"))));
     assert_eq!(scrub(&mut w, false, false).scrub.shallow_errors, 1);
     let reply = w.run_ops("", vec![Op::ScrubLs(ScrubLs { max: 100, ..ScrubLs::default() })]);
     assert!(reply.ops[0].data.windows(7).any(|bytes| bytes == b"garbage"));
-    assert_mended(&mut w);
+    assert_repaired(&mut w);
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn clone_of_a_removed_snapshot_is_reported_and_trimmed() {
 }
 
 #[test]
-fn trimming_goes_on_under_another_primary_and_after_a_split() {
+fn trimming_continues_under_another_primary_and_after_a_split() {
     let mut w = World::new(7, 4, 3, 2, 2);
     let names: Vec<String> = (0..40).map(|n| format!("o{n}")).collect();
     for (seq, snaps) in [(0, &[][..]), (1, &[1])] {
@@ -345,6 +345,6 @@ fn check(w: &mut World, name: &str, model: &Model, round: u32) {
 }
 
 #[test]
-fn snapshots_never_change_whatever_breaks() {
+fn snapshots_never_change_under_random_faults() {
     (100..106).for_each(|seed| torture(seed, 120));
 }

@@ -84,7 +84,7 @@ fn an_unreadable_object_comes_back_from_others() {
     }
 }
 
-/// What is sent takes its place. Those that lack everything are too many to be looked at when an OSD starts.
+/// What is sent takes its place. Those that lack everything are too many to be examined when an OSD starts.
 #[test]
 fn an_unreadable_object_that_lacks_everything_comes_from_others() {
     let mut w = stale(8, object("added"));
@@ -100,12 +100,12 @@ fn an_unreadable_object_that_lacks_everything_comes_from_others() {
 
 /// It names the newest version of an object that lacks a piece: which one, only the record knew.
 #[test]
-fn of_a_group_without_its_record_nothing_is_believed() {
+fn pg_without_its_record_is_untrusted() {
     comes_back_right(stale(2, StoredId::Pg(SpgId::replicated(PG))));
 }
 
 #[test]
-fn a_group_is_found_without_the_list_of_groups() {
+fn pg_is_found_without_the_list_of_pgs() {
     comes_back_right(stale(3, crate::pg::pg_list()));
 }
 
@@ -116,7 +116,7 @@ fn groups_are_found_when_all_maps_are_lost() {
 
 /// What a PG that was being deleted left was believed when its OSD became a member again.
 #[test]
-fn of_a_group_that_was_half_deleted_nothing_is_believed() {
+fn half_deleted_pg_is_untrusted() {
     let mut w = lacking(7, 4);
     w.place(vec![(0, vec![OsdId(0), OsdId(1), OsdId(3)])]);
     w.change(|map, inc| inc.new_flags = Some(map.flags & !map_flags::NORECOVER));
@@ -170,7 +170,7 @@ fn last_member_without_its_record_is_waited_for() {
 }
 
 #[test]
-fn what_an_osd_has_not_seen_to_be_lost_cannot_be_accepted() {
+fn loss_that_the_osd_has_not_seen_cannot_be_accepted() {
     let mut w = World::new(9, 1, 1, 1, 1);
     w.run_ops("a", write("a"));
     w.kill(0);

@@ -108,7 +108,7 @@ fn a_watch_outlives_its_primary() {
 /// Each of them read, and copied, the list of all watchers: a thousand clients that answer one notify
 /// made an OSD miss heartbeats.
 #[test]
-fn what_watchers_say_does_not_cost_a_look_at_all_of_them() {
+fn notify_ack_does_not_scan_all_watchers() {
     const WATCHERS: u64 = 50;
     let (mut w, primary) = watched();
     for cookie in 100..100 + WATCHERS {

@@ -123,7 +123,7 @@ pub struct World {
     pub memory: usize,
     /// What the monitor says when an OSD comes.
     pub config: BTreeMap<String, String>,
-    /// So many messages between daemons from now, one is lost.
+    /// This many messages between daemons from now, one is lost.
     pub lose: Option<usize>,
 }
 
@@ -592,7 +592,7 @@ impl World {
     fn send(&mut self, node: usize, conn: ConnId, tid: u64, message: Message) {
         let Some(&(to, there)) = self.links.get(&(node, conn)) else { return };
         if self.cut.contains(&(node, to)) || self.cut.contains(&(to, node)) {
-            return; // as good as delayed for ever; the session is reset when the cut ends
+            return; // as good as delayed forever; the session is reset when the cut ends
         }
         if let Some(left) = self.lose.as_mut().filter(|_| node != CLIENT && to != CLIENT) {
             if *left == 0 {

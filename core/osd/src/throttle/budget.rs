@@ -1,4 +1,4 @@
-//! The classes of work that an OSD throttles, over all its placement groups, and the PG that goes on next.
+//! The classes of work that an OSD throttles, over all its placement groups, and the PG that continues next.
 
 use super::Throttle;
 use super::background::{Pace, Slots};
@@ -37,8 +37,8 @@ const LOGS_PART: usize = 2;
 const PEERING_PART: usize = 4;
 
 impl Budget {
-    /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read; `waiting`: for requests to
-    /// PGs that do not serve.
+    /// `records`: bytes of memory for the OSD's own records; `answers`: for what clients read; `waiting`: for
+    /// requests to PGs that do not serve.
     pub fn new(options: &Options, records: usize, answers: usize, waiting: usize) -> Budget {
         Budget {
             recovery: Throttle::new(Pace::new(options.recovery())),
@@ -64,7 +64,7 @@ impl Budget {
         self.log_limits = LogLimits { memory, ..options.logs() };
     }
 
-    /// A PG whose peering, writes or reads may go on.
+    /// A PG whose peering, writes or reads may continue.
     pub fn next_foreground(&self, now: Time) -> Option<PgId> {
         let next = self.peering.next_waiting(now).or_else(|| self.credits.next_waiting());
         next.or_else(|| self.replies.next_waiting())

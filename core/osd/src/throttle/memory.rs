@@ -9,7 +9,7 @@ pub struct Memory {
     held: Arc<AtomicU64>,
 }
 
-/// So many bytes; none any more when this is dropped, however that comes about.
+/// This many bytes; none any more when this is dropped, however that comes about.
 #[derive(Debug)]
 pub struct Held {
     bytes: u64,
@@ -43,7 +43,8 @@ impl Memory {
     }
 }
 
-/// Whether there is memory for so many bytes beside those that are held. What is larger than all that there is goes alone.
+/// Whether there is memory for this many bytes beside those that are held. What is larger than all that there
+/// is goes alone.
 pub fn fits(bytes: u64, held: u64, most: u64) -> bool {
     held == 0 || held.saturating_add(bytes) <= most
 }

@@ -1,9 +1,10 @@
 //! One throttle for all work of an OSD that shares a resource, in classes.
 //!
-//! `Throttle` keeps the PGs that wait, whatever they wait for; a `Limit` says how much of one class may be under way.
-//! The classes are the fields of `Budget`: recovery, trimming, remapping, peering, replies to clients and writes.
-//! A PG asks with `request`. Without a grant it is on the list, and `Budget` wakes it when its need fits.
-//! Scrubs are scheduled by time as well, and have a scheduler of their own (`scrub_scheduler`).
+//! `Throttle` keeps the PGs that wait, whatever they wait for; a `Limit` says how much of one class may be
+//! under way. The classes are the fields of `Budget`: recovery, trimming, remapping, peering, replies to
+//! clients and writes. A PG asks with `request`. Without a grant it is on the list, and `Budget` wakes it
+//! when its need fits. Scrubs are scheduled by time as well, and have a scheduler of their own
+//! (`scrub_scheduler`).
 
 mod background;
 mod budget;
@@ -95,7 +96,8 @@ impl<L: Limit> Throttle<L> {
         Some(self.limit.grant(now, need))
     }
 
-    /// A waiting PG whose need fits now. None overtakes the first of its lane, or a large need might wait for ever.
+    /// A waiting PG whose need fits now. None overtakes the first of its lane, or a large need might wait
+    /// forever.
     pub fn next_waiting(&self, now: Time) -> Option<PgId> {
         let mut waiting = self.waiting.borrow_mut();
         let fits = |lane: &usize| waiting.first(*lane).is_some_and(|need| self.limit.wakes(now, need));

@@ -25,9 +25,9 @@ use std::time::Duration;
 const SMALL: u64 = 64 << 10;
 /// Answers with no more data do not count: the rest of them takes as much.
 const TINY: u64 = 512;
-/// A client has not taken an answer that was sent so long ago.
+/// A client has not taken an answer that was sent this long ago.
 const SLOW: Duration = Duration::from_millis(500);
-/// There may be so many times as many bytes beside in such answers.
+/// There may be this many times as many bytes beside in such answers.
 const SLOW_TIMES: u64 = 2;
 
 /// Small reads and large ones wait in lanes of their own.
@@ -79,7 +79,7 @@ struct Sent {
     held: Weak<Held>,
 }
 
-/// What clients had not taken when that was looked at last.
+/// What clients had not taken when that was examined last.
 #[derive(Default)]
 struct Slow {
     bytes: u64,
@@ -130,8 +130,8 @@ impl ReplyThrottle {
         self.throttle.limit().fits(Time::ZERO, &SMALL) && !self.throttle.is_queued(lane(SMALL))
     }
 
-    /// Whether a read of so many bytes for a client may begin. Without memory its PG is woken when there may
-    /// be some; then it may begin reads that have waited. New reads do not overtake waiting ones.
+    /// Whether a read of this many bytes for a client may begin. Without memory its PG is woken when there
+    /// may be some; then it may begin reads that have waited. New reads do not overtake waiting ones.
     pub fn take(&self, pg: PgId, client: ConnId, bytes: u64, has_waited: bool) -> Result<Held, Wait> {
         let is_plenty = self.held().saturating_add(bytes) <= self.memory().most() / 2;
         if !is_plenty && self.throttle.limit().slow.borrow().clients.contains(&client) {

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of how many parts of the device one must stay free.
 const FULL_PARTS: u64 = FullRatios::FAILSAFE_PARTS;
-/// A full device takes writes again when one of so many parts is free.
+/// A full device takes writes again when one of this many parts is free.
 const NOT_FULL_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
-/// Credits are unlimited as long as one of so many parts is free,
+/// Credits are unlimited as long as one of this many parts is free,
 const SCARCE_PARTS: u64 = 8;
-/// and again from one of so many on.
+/// and again from one of this many on.
 const PLENTY_PARTS: u64 = 7;
-/// One of so many parts is kept for changes that do not wait for credit: watch records, removed snapshots.
+/// One of this many parts is kept for changes that do not wait for credit: watch records, removed snapshots.
 const KEPT_PARTS: u64 = 100;
 /// A window that changes by less, or that neither doubles nor halves, is not announced again.
 const WINDOW_STEP: u64 = 64 << 10;
@@ -167,7 +167,7 @@ impl WriteCredits {
         self.on_its_way.writes.fetch_add(1, Ordering::Relaxed);
         InFlightWrite { bytes, all: self.on_its_way.clone() }
     }
-    /// For a write that takes so many bytes on all of these.
+    /// For a write that takes this many bytes on all of these.
     pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, growth: Growth) -> Verdict {
         let on_its_way = self.on_its_way.bytes();
         let mut verdict = Verdict::Yes;
@@ -208,7 +208,8 @@ impl Default for WriteCredits {
     }
 }
 
-/// Where large writes fill the memory small ones still go on, and what is larger than all of it goes alone.
+/// Where large writes fill the memory small ones still continue, and what is larger than all of it goes
+/// alone.
 fn is_crowded(on_its_way: u64, bytes: u64, room: &Room) -> bool {
     let most = if bytes <= SMALL { room.memory.saturating_mul(2) } else { room.memory };
     on_its_way >= most
@@ -237,7 +238,7 @@ pub fn bytes_for(txn: &Transaction) -> u64 {
     ENTRY + txn.changes.iter().map(|(_, change)| of(change)).sum::<u64>()
 }
 
-/// Whether the device has space for so many more bytes beside the reserve.
+/// Whether the device has space for this many more bytes beside the reserve.
 pub fn has_space(store: &dyn StoreView, bytes: u64) -> bool {
     let space = store.statfs();
     space.available >= space.total / FULL_PARTS + bytes

@@ -16,7 +16,7 @@ pub enum PoolKind {
 /// Ceph: `pg_pool_t` v29, readable since v5.
 ///
 /// Fields that only cache tiering uses are kept, so that a map read from a real cluster can be
-/// written again; nothing in Nacre looks at them.
+/// written again; nothing in Nacre examines them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     pub kind: PoolKind,

@@ -41,7 +41,8 @@ pub enum DaemonMsg {
     /// Monitor to OSD: of those of these groups that you are the primary of, what recovery does goes before
     /// that of others; or, with `on` unset, no longer. `backfill`: what moving them does, too.
     Force { pgs: Vec<PgId>, backfill: bool, on: bool },
-    /// Monitor to OSD: for so many seconds, count what clients do to each image, and say so with each report.
+    /// Monitor to OSD: for this many seconds, count what clients do to each image, and say so with each
+    /// report.
     CountImages { seconds: u32 },
     /// OSD to monitor: what was done to images since the last of these.
     Images(Vec<ImageWork>),

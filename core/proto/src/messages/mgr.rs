@@ -31,7 +31,7 @@ pub struct MgrOpen {
     pub service_name: String,
     /// For clients that register as a service.
     pub service: Option<MgrService>,
-    /// Encoded, not looked at.
+    /// Encoded, not examined.
     pub config: Bytes,
     pub config_defaults: Bytes,
 }
@@ -89,7 +89,7 @@ pub struct MgrReport {
     pub service_name: String,
     /// A service's news of itself, when they changed.
     pub status: Option<BTreeMap<String, String>>,
-    /// Health, configuration and tasks, not looked at.
+    /// Health, configuration and tasks, not examined.
     pub rest: Bytes,
 }
 

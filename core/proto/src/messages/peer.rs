@@ -98,9 +98,9 @@ impl Decode for PgRoute {
 pub struct Room {
     /// Only what makes nothing larger.
     pub full: bool,
-    /// So many bytes may be on their way from one primary at a time,
+    /// This many bytes may be on their way from one primary at a time,
     pub window: u64,
-    /// and as soon as so many are, large writes wait: they would take more memory than there is.
+    /// and as soon as this many are, large writes wait: they would take more memory than there is.
     pub memory: u64,
 }
 

@@ -105,7 +105,7 @@ op_codes! {
 }
 
 impl OpCode {
-    /// Whether the code says that it looks at the object. A call's class method decides for itself.
+    /// Whether the code says that it examines the object. A call's class method decides for itself.
     pub fn is_read(self) -> bool {
         self.0 & 0x1000 != 0 && self != OpCode::CALL
     }

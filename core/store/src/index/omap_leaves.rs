@@ -159,7 +159,7 @@ impl Index {
         self.put_leaves(id, leaves);
     }
 
-    /// Parts that are in the range as a whole end without being looked at.
+    /// Parts that are in the range as a whole end without being examined.
     pub(super) fn omap_remove_range(&mut self, id: &StoredId, begin: &Name, end: &Name) {
         if begin >= end || self.leaves(id).is_none() {
             return self.edit(id, |object| {

@@ -1,7 +1,7 @@
 //! The Bloom filter of a sorted run: most look-ups are for objects that are not in most runs, and new
 //! objects are in none.
 
-/// Bits for each object, and how many of them are looked at: one in a hundred is taken for one that may be
+/// Bits for each object, and how many of them are examined: one in a hundred is taken for one that may be
 /// there.
 const BITS: u64 = 10;
 const PROBES: u64 = 7;

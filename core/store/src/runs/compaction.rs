@@ -89,7 +89,7 @@ impl Compaction {
     pub fn take_newest(&mut self) -> Option<Newest> {
         self.newest.take()
     }
-    /// Blocks that it needs to go on.
+    /// Blocks that it needs to continue.
     pub fn wants(&self) -> u32 {
         let space: u64 = self.space.iter().map(|extent| u64::from(extent.len)).sum();
         let wanted = (self.writer.waiting().min(SLICE) + SLICE) / BLOCK + 8;

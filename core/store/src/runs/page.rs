@@ -4,7 +4,7 @@ use crate::index::Object;
 use nacre_proto::transaction::StoredId;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
 
-/// A page takes entries until they have so many bytes: what is read to find one of them.
+/// A page takes entries until they have this many bytes: what is read to find one of them.
 pub(crate) const PAGE: usize = 16 << 10;
 
 /// An entry has no fewer bytes: its length, its kind, and the shortest id.
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// One entry, and what of it is not looked at yet.
+/// One entry, and what of it is not examined yet.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
     pub kind: Kind,

@@ -66,7 +66,7 @@ fn deferred_write_is_read_from_memory_until_placed_and_after_its_first_read() {
 }
 
 #[test]
-fn what_will_be_read_stays_in_memory_when_it_comes_to_its_place() {
+fn data_with_read_hint_stays_cached_when_placed() {
     let (disk, mut store) = fresh(4 << 20);
     write_for(&mut store, 0, &[1; 8000], true);
     place(&mut store, &disk);

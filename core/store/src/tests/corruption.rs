@@ -135,7 +135,7 @@ fn a_torn_last_record_is_dropped_but_a_corrupt_one_that_was_confirmed_is_damage(
 }
 
 #[test]
-fn two_corrupt_heads_in_a_row_lose_what_came_after_and_the_store_says_so() {
+fn two_adjacent_corrupt_record_headers_lose_the_rest_and_are_reported() {
     let (disk, mut store) = fresh(4);
     for byte in 1..=5 {
         write_block(&mut store, &disk, "a", byte);
@@ -185,7 +185,7 @@ impl Disk for Unreadable<'_> {
 }
 
 #[test]
-fn what_cannot_be_read_in_the_middle_is_as_good_as_corrupt_and_at_the_end_it_is_an_error() {
+fn unreadable_log_block_is_corrupt_in_the_middle_and_an_error_at_the_end() {
     let (disk, mut store) = fresh(5);
     for (id, byte) in [("a", 1), ("b", 2), ("c", 3)] {
         write_block(&mut store, &disk, id, byte);
@@ -247,10 +247,10 @@ impl Run {
     }
 }
 
-/// The log is durable to its last byte and confirmed. Then some of it rots: whatever is not named as lost
-/// is there, in its last version, and what is named gives errors and no old bytes.
+/// The log is durable to its last byte and confirmed. Then some of it becomes corrupt: whatever is not named
+/// as lost is there, in its last version, and what is named gives errors and no old bytes.
 #[test]
-fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
+fn any_log_corruption_loses_only_reported_transactions() {
     let rounds = std::env::var("NACRE_STORE_ROT").map_or(1500, |n| n.parse().expect("a number"));
     let (mut repaired, mut named, mut gaps, mut undetected) = (0, 0, 0, 0);
     for seed in 0..rounds {
@@ -284,7 +284,7 @@ fn whatever_rots_in_a_log_nothing_is_lost_that_is_not_named() {
         repaired += report.repaired;
         named += damaged.len();
         gaps += u64::from(report.lost.is_some());
-        // And it goes on from there.
+        // And it continues from there.
         let mut store = store;
         let mut txn = Transaction::new();
         txn.push(StoredId::meta("after"), Change::Touch);

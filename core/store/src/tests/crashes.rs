@@ -135,7 +135,7 @@ impl Run {
             placing = placing.or_else(|| self.store.take_deferred());
             let mut discard = if self.source.rng.chance(300) { self.store.take_discard() } else { None };
             let batch = self.store.take_batch();
-            // While the disk is busy, life goes on.
+            // While the disk is busy, more transactions arrive.
             for _ in 0..self.source.rng.below(3) {
                 self.submit();
             }
@@ -206,7 +206,7 @@ impl Run {
 }
 
 #[test]
-fn what_is_acknowledged_survives_a_power_cut_at_any_write() {
+fn acknowledged_data_survives_power_loss_at_any_write() {
     let (mut crashes, mut refused, mut checkpoints, mut compacted, mut given_back) = (0, 0, 0, 0, 0);
     let mut seed = 0x57_0e_00;
     while crashes < crashes_wanted() {

@@ -123,7 +123,7 @@ fn in_every_state(disk: &SimDisk, store: Store, check: &dyn Fn(&Store)) -> Store
 }
 
 #[test]
-fn what_is_written_to_a_damaged_block_is_known_whatever_becomes_of_it() {
+fn writes_to_a_corrupt_block_are_readable_afterwards() {
     for breaks in [false, true] {
         let (disk, mut store) = with_damage(1, breaks);
         assert_eq!(known_of(&store, &disk), []);
@@ -177,7 +177,7 @@ fn corruption_in_salvaged_extents_is_a_read_error() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_fails_its_block_only_until_it_is_written_again() {
+fn unreadable_sector_fails_its_block_until_rewritten() {
     let (disk, mut store) = fresh(8);
     let id = StoredId::meta("a");
     let data: Vec<u8> = (0..40 * BLOCK).map(|i| (i / BLOCK) as u8 + 1).collect();

@@ -81,7 +81,7 @@ fn shown(store: &Store, disk: &SimDisk) -> BTreeMap<String, Shown> {
 }
 
 #[test]
-fn what_was_exported_is_imported_whole() {
+fn exported_store_is_imported_completely() {
     let (disk, store) = filled();
     let (stream, damage) = exported(&store, &disk);
     assert!(damage.is_empty());
@@ -165,7 +165,7 @@ fn damaged_blocks_are_named_and_as_damaged_after_an_import() {
 }
 
 #[test]
-fn what_cannot_be_read_at_all_is_so_after_an_import() {
+fn unreadable_data_stays_unreadable_after_an_import() {
     let (disk, mut store) = filled();
     store.lose(&StoredId::meta("omap"));
     store.losses = 3;
@@ -184,7 +184,7 @@ fn what_cannot_be_read_at_all_is_so_after_an_import() {
 }
 
 #[test]
-fn a_store_whose_import_stopped_half_way_says_so_until_one_comes_to_its_end() {
+fn interrupted_import_is_reported_until_an_import_completes() {
     let (disk, store) = filled();
     let (stream, _) = exported(&store, &disk);
     let (other_disk, mut other) = fresh(2);

@@ -130,7 +130,7 @@ fn blocks_that_nothing_has_are_freed_on_request() {
     assert!(Store::open(&*disk).is_err());
     let taken = open(&disk).unwrap();
     assert!(taken.check().iter().any(|line| line == "1 blocks are in use, not 6"), "{:?}", taken.check());
-    let (mut store, report) = Store::open_mended(&*disk).unwrap();
+    let (mut store, report) = Store::open_repaired(&*disk).unwrap();
     assert_eq!((report.freed, store.check()), (5, vec![]));
     store.request_checkpoint();
     store.settle(&*disk).unwrap();
@@ -140,7 +140,7 @@ fn blocks_that_nothing_has_are_freed_on_request() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_when_the_store_is_opened() {
+fn impossible_metadata_is_refused_on_open() {
     let a = || ("a", body(4096, &[(0, 200, 1)]));
     let is_refused = |edit: fn(&mut Directory)| open(&forged(&[a()], &[(one(200), 1)], edit)).is_err();
     assert!(!is_refused(|_| ()));
@@ -216,7 +216,7 @@ fn a_block_that_the_log_freed_belongs_to_no_other_object() {
 
 /// What became free and is being given back to the device has no owner either.
 #[test]
-fn a_block_that_is_given_back_belongs_to_no_object() {
+fn freed_block_belongs_to_no_object() {
     // All of a unit, so that it can be given back.
     let extent = Extent { start: 192, len: 64 };
     let objects = ["a", "b"].map(|name| (name, body(4096 * 64, &[(0, extent.start, extent.len)])));

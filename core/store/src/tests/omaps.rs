@@ -143,7 +143,7 @@ fn omaps_of_objects_and_their_copies_are_what_maps_would_be() {
 
 /// Each write of its group changes its beginning, its middle and its end.
 #[test]
-fn the_record_of_a_group_has_no_leaves_unless_it_is_very_long() {
+fn pg_record_has_no_leaves_unless_very_long() {
     let (disk, mut store) = fresh();
     let id = StoredId::Pg(SpgId::replicated(PgId { pool: PoolId(1), seed: 3 }));
     let mut model = Pairs::new();
@@ -159,7 +159,7 @@ fn the_record_of_a_group_has_no_leaves_unless_it_is_very_long() {
 }
 
 #[test]
-fn one_key_of_many_brings_one_leaf_and_a_range_two() {
+fn reading_a_key_loads_one_leaf_and_a_range_two() {
     let (disk, mut store) = fresh();
     let id = StoredId::meta("a");
     submit(&mut store, &id, Change::OmapSet(pairs(0..5000)));

@@ -81,7 +81,7 @@ fn objects_stay_in_memory_as_long_as_they_take_little_of_it() {
     for round in 0..40_u32 {
         for n in 0..300 {
             submit(&mut store, &object(n), [attr(&round.to_le_bytes())]);
-            // With each batch some are looked at.
+            // With each batch some are examined.
             if n % 30 == 0 {
                 store.settle(&*disk).unwrap();
             }
@@ -99,7 +99,7 @@ fn objects_stay_in_memory_as_long_as_they_take_little_of_it() {
 }
 
 #[test]
-fn what_did_not_change_is_found_again_and_not_in_memory() {
+fn unchanged_records_are_found_outside_memory() {
     let (disk, mut store) = fresh();
     for n in 0..3000 {
         submit(&mut store, &object(n), [attr(&n.to_le_bytes()), Change::Truncate { size: n.into() }]);
@@ -142,7 +142,7 @@ fn looking_at_everything_takes_no_more_memory_than_it_may() {
 
 /// They were kept as decoded objects once more, each with an id of its own, which was mostly not asked for.
 #[test]
-fn what_leaves_the_index_is_in_memory_again_only_when_it_is_looked_at() {
+fn evicted_record_returns_to_memory_only_on_access() {
     let (disk, mut store) = fresh();
     for n in 0..1000 {
         submit(&mut store, &object(n), [attr(&n.to_le_bytes())]);
@@ -183,7 +183,7 @@ fn sorted_runs_of_similar_size_are_compacted_and_removed_objects_leave_nothing()
 }
 
 /// The slices of one whose log is short are shorter than a page. One that was full before any page was waited
-/// for ever.
+/// forever.
 #[test]
 fn a_checkpoint_ends_although_the_log_is_as_short_as_a_few_pages() {
     let disk = Arc::new(SimDisk::new(64 << 20, 1));
@@ -266,7 +266,7 @@ fn a_corrupt_page_is_an_error_for_its_objects_until_they_are_written_anew() {
 
 /// One bad page hid all objects behind it, also from an export.
 #[test]
-fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for_gone() {
+fn export_skips_corrupt_pages_and_does_not_call_them_deleted() {
     let (disk, mut store) = fresh();
     let mut ids: Vec<StoredId> = (0..1000).map(object).collect();
     ids.sort();
@@ -314,7 +314,7 @@ fn what_can_be_read_is_exported_past_corrupt_pages_and_the_rest_is_not_taken_for
 /// What was planned while a page could not be read was done to what the page has, when the log was replayed
 /// and it could be read again: an object got shorter than its data, and the store did not open any more.
 #[test]
-fn what_could_not_be_read_when_it_was_changed_stays_lost_although_it_can_be_read_later() {
+fn record_unreadable_during_a_change_stays_lost() {
     let (disk, mut store) = fresh();
     for n in 0..1000 {
         let data = vec![2; 3 * BLOCK].into();

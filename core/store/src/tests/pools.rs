@@ -37,7 +37,7 @@ fn space(allocated: u64, stored: u64, omap: u64) -> PoolSpace {
 }
 
 #[test]
-fn what_pools_take_has_no_holes_and_what_clones_share_once() {
+fn pool_usage_excludes_holes_and_counts_shared_blocks_once() {
     let disk = Arc::new(SimDisk::new(16 << 20, 1));
     Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
     let (mut store, _) = Store::open(&*disk).unwrap();
@@ -72,7 +72,7 @@ fn what_pools_take_has_no_holes_and_what_clones_share_once() {
 }
 
 #[test]
-fn what_no_checkpoint_says_of_pools_is_counted_when_the_store_is_opened() {
+fn pool_usage_is_recounted_on_open_without_a_checkpoint() {
     let disk = Arc::new(SimDisk::new(16 << 20, 1));
     Store::format(&*disk, Options { uuid: [7; 16], ..Options::default() }).unwrap();
     let (mut store, _) = Store::open(&*disk).unwrap();

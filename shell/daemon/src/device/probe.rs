@@ -33,7 +33,7 @@ impl Effort {
         Effort { part: Duration::from_millis(500), stream: Duration::from_secs(2), stream_bytes: 1 << 30 };
 }
 
-/// Parts of the time of large writes that are told apart.
+/// Parts of the time of large writes that are distinguished.
 const STREAM_PARTS: u32 = 20;
 
 /// Bytes that begin where a device can take them from.

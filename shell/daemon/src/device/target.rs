@@ -97,7 +97,7 @@ impl Target {
     }
 
     /// Makes the first `len` bytes blank. An allocated file stays allocated; a device is told to discard
-    /// them, and is blank where it is looked at.
+    /// them, and is blank where it is examined.
     pub fn wipe(&self, len: u64) -> Result<()> {
         let len = len.min(self.len);
         if self.is_device()? {

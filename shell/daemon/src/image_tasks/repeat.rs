@@ -26,7 +26,7 @@ const PAGE: u64 = 128;
 #[derive(Default)]
 pub struct Repeats {
     by_kind: BTreeMap<Kind, Schedules>,
-    /// The last minute that was looked at.
+    /// The last minute that was examined.
     looked_at: u64,
     working: Option<JoinHandle<()>>,
 }
@@ -263,7 +263,7 @@ impl Images {
         }
         let mut level = Level { pool: Some(found), namespace: namespace.map(str::to_owned), image: None };
         let at = at(&level).unwrap_or(default);
-        // As on Ceph, what a pool as a whole is mirrored by is not looked at.
+        // As on Ceph, what a pool as a whole is mirrored by is not examined.
         let mirrors = kind == Kind::MirrorSnapshot;
         if mirrors && !at.namespace.is_empty() && self.mirror_mode(&at)? != Some(BY_IMAGE) {
             return Err(invalid(format!("namespace {} is not in mirror image mode", at.namespace)));

@@ -53,7 +53,7 @@ fn repair(options: &Options) -> Result<Found> {
     let disk = options.store.open_disk()?;
     let unusable = || options.store.unusable();
     // Opening renews superblocks.
-    let (mut store, report) = Store::open_mended(&disk).with_context(unusable)?;
+    let (mut store, report) = Store::open_repaired(&disk).with_context(unusable)?;
     store.request_checkpoint();
     settle(&mut store, &disk, &options.store.path())?;
     drop(store);

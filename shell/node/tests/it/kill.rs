@@ -75,7 +75,7 @@ fn open(path: &Path) -> (Store, FileDisk) {
     (store, disk)
 }
 
-/// An empty store of so many bytes.
+/// An empty store of this many bytes.
 fn format(path: &Path, size: u64) {
     let disk = FileDisk::create(path, size).unwrap();
     Store::format(&disk, Options { uuid: [1; 16], ..Options::default() }).unwrap();
@@ -189,7 +189,7 @@ fn a_daemon_whose_store_is_full_ends_with_its_word_kept_and_alone() {
     format(&path, 32 << 20);
     let (durable, acknowledged) = channel();
     let spec = spec("careless", open(&path));
-    // It was not stopped; its thread comes to its end, and this process goes on.
+    // It was not stopped; its thread comes to its end, and this process continues.
     Running::start(spec, move || Careless { written: 0, durable }).join().unwrap();
     let acknowledged: Vec<u64> = acknowledged.into_iter().collect();
     assert!(acknowledged.len() > 10, "{} fit", acknowledged.len());

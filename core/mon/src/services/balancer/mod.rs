@@ -24,7 +24,7 @@ const PLAN_MAX: usize = 64;
 /// What the leader remembers of balancing.
 #[derive(Debug, Default)]
 pub struct Balancer {
-    /// The map that was looked at last, and since when it is that.
+    /// The map that was examined last, and since when it is that.
     seen: Option<(Epoch, Time)>,
     /// With this map and these settings there was nothing to do.
     settled: Option<(Epoch, Settings)>,

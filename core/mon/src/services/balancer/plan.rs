@@ -7,7 +7,7 @@ use nacre_proto::maps::{OsdMap, Pool, pool_flags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A plan that meets so many moves that do not work out ends.
+/// A plan that meets this many moves that do not work out ends.
 const REFUSED_MAX: usize = 1000;
 
 /// Exceptions that the rule does not allow any more, since the tree or an OSD changed, or that do nothing.

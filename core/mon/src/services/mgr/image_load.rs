@@ -36,7 +36,7 @@ pub(crate) struct ImageLoad {
 
 impl ImageLoad {
     pub fn add(&mut self, work: Vec<ImageWork>) {
-        // OSDs go on for a while after the last request.
+        // OSDs continue for a while after the last request.
         if self.asked.is_none() {
             return;
         }

@@ -13,9 +13,9 @@ use std::time::Duration;
 const EARLY_DEATH: Duration = Duration::from_secs(60);
 /// How long such crashes count.
 const HISTORY: Duration = Duration::from_secs(600);
-/// So many of them within `HISTORY` may be chance.
+/// This many of them within `HISTORY` may be chance.
 const TOLERATED: usize = 3;
-/// After the next one the OSD waits for so long, and twice as long after each further one.
+/// After the next one the OSD waits for this long, and twice as long after each further one.
 const DELAY: Duration = Duration::from_secs(10);
 const DELAY_MAX: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@
 //!   ready      the primary of both holds their writes and says how far they came
 //!   merge      the map has one PG less, and says which versions became one
 //!
-//! What an OSD says is taken as long as it must still be true: writes go on only in a map in which the
+//! What an OSD says is taken as long as it must still be true: writes continue only in a map in which the
 //! pair is not announced any more, or in an interval whose activation record is another one.
 
 use crate::pending_txn::PendingTxn;

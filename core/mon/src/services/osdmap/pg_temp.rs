@@ -58,7 +58,7 @@ pub fn prime_pg_temp(cx: &Context<'_>, pending: &mut PendingTxn) {
             osds.iter().copied().filter(|osd| osd.is_some() && map.is_up(*osd)).collect()
         };
         if entry.is_some_and(|entry| entry.len() >= size && alive(entry).len() == entry.len()) {
-            continue; // the primary goes on from there
+            continue; // the primary continues from there
         }
         let placed = map.pg_to_up_acting(pg);
         let survivors = alive(&record.acting);

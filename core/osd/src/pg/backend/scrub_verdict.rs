@@ -48,7 +48,7 @@ pub fn is_same(sums: &Sums) -> bool {
     first.is_some() && all.all(|sum| sum == first)
 }
 
-/// What to put right, and whether that is everything that is wrong.
+/// What to repair, and whether that is everything that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairPlan {
     pub stale: BTreeMap<OsdId, Stale>,

@@ -1,5 +1,5 @@
-//! Write admission: writes for which there is no space are refused, if the client asks for that (FULL_TRY), or wait
-//! until there is.
+//! Write admission: writes for which there is no space are refused, if the client asks for that (FULL_TRY),
+//! or wait until there is.
 
 use super::{ClientOps, Scope, reply_to};
 use crate::ops::ObjectChange;
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Default)]
 pub struct OpsWaitingForSpace {
     ops: BTreeMap<ObjectId, VecDeque<Box<ClientOp>>>,
-    /// Objects to try again when writes in flight are done, by the arrival of their first waiting write: where that one is
-    /// small, and where it is large.
+    /// Objects to try again when writes in flight are done, by the arrival of their first waiting write:
+    /// where that one is small, and where it is large.
     soon: [BTreeMap<u64, ObjectId>; 2],
     /// The state of other OSDs and of the map by which there was no space.
     judged: (u64, Epoch),
@@ -88,8 +88,8 @@ impl ClientOps {
         None
     }
 
-    /// There may be space now. Writes go on in the order of their arrival while there is; those behind one that has to go
-    /// on waiting are not tried, but for small ones behind large ones.
+    /// There may be space now. Writes continue in the order of their arrival while there is; those behind one
+    /// that has to go on waiting are not tried, but for small ones behind large ones.
     pub(super) fn readmit_writes(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         let waiting_for_space = &mut self.waiting_for_space;
         let now = (ctx.budget.credits.changes(), ctx.map.epoch);

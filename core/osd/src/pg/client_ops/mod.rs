@@ -1,13 +1,14 @@
-//! Clients' requests on the primary while it serves: in order, writes to the whole acting set, reads under leases.
+//! Clients' requests on the primary while it serves: in order, writes to the whole acting set, reads under
+//! leases.
 //!
-//! Requests on one object run in the order of their arrival (`Queue`), but a request that waits for missing parts of
-//! objects lets others pass. A read waits for the writes before it to be committed; writes follow each other without
-//! waiting. Replies to writes leave in log order, replies to reads only while every replica's lease holds: without it
-//! another primary could have taken over and written already.
+//! Requests on one object run in the order of their arrival (`Queue`), but a request that waits for missing
+//! parts of objects lets others pass. A read waits for the writes before it to be committed; writes follow
+//! each other without waiting. Replies to writes leave in log order, replies to reads only while every
+//! replica's lease holds: without it another primary could have taken over and written already.
 //!
-//! `ClientOps` holds the requests. `on_op`, `pump` and `run` carry one out, on a `Scope` of the other parts; `writes`
-//! appends it to the log and collects acknowledgements, `reads` fetches data, `admission` decides whether there is
-//! space for a write.
+//! `ClientOps` holds the requests. `on_op`, `pump` and `run` carry one out, on a `Scope` of the other parts;
+//! `writes` appends it to the log and collects acknowledgements, `reads` fetches data, `admission` decides
+//! whether there is space for a write.
 
 pub mod admission;
 mod queues;
@@ -101,8 +102,8 @@ impl Queue {
     }
 }
 
-/// Whether a request may run before one that came earlier and waits for parts of objects. What one client asks
-/// keeps its order, but for reads among each other. A read for a copy waits for no other request.
+/// Whether a request may run before one that came earlier and waits for parts of objects. What one client
+/// asks keeps its order, but for reads among each other. A read for a copy waits for no other request.
 fn may_pass(op: &ClientOp, earlier: &ClientOp) -> bool {
     op.for_copy || op.sender.0 != earlier.sender.0 || !op.is_write() && !earlier.is_write()
 }
@@ -130,7 +131,7 @@ impl Running {
 pub struct ClientOps {
     in_flight: VecDeque<InFlight>,
     queues: Queues,
-    /// Objects whose queue may go on in the next turn.
+    /// Objects whose queue may continue in the next turn.
     runnable: BTreeSet<ObjectId>,
     /// For each object that is missing in part, the objects whose requests wait for it beside its own.
     waiters: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
@@ -139,8 +140,8 @@ pub struct ClientOps {
     /// Reads that were carried out while a lease was missing, and the memory that they take.
     waiting_for_lease: Vec<(Box<ClientOp>, Box<OsdOpReply>, Held)>,
     waiting_for_space: OpsWaitingForSpace,
-    /// What the newest writes before the interval changed, as far as a member lacks it. They may not have been
-    /// everywhere, so nothing of these objects is shown before they are.
+    /// What the newest writes before the interval changed, as far as a member lacks it. They may not have
+    /// been everywhere, so nothing of these objects is shown before they are.
     uncommitted: BTreeMap<ObjectId, Part>,
     /// No write begins: the placement group is to merge with another, and this is its last version.
     pub holds_writes: bool,
@@ -226,7 +227,8 @@ impl ClientOps {
         self.uncommitted.retain(|object, part| is_uncommitted(object, part, own, members));
     }
 
-    /// Some of an object came to be where it was missing: requests that wait for it may go on in the next turn.
+    /// Some of an object came to be where it was missing: requests that wait for it may continue in the next
+    /// turn.
     pub fn note_recovered(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -241,7 +243,7 @@ impl ClientOps {
         self.runnable.extend(self.waiters.remove(object).unwrap_or_default());
         ctx.out.push(PgEffect::Loop);
     }
-    /// Objects whose queue is looked at again now.
+    /// Objects whose queue is examined again now.
     pub fn take_runnable(&mut self) -> BTreeSet<ObjectId> {
         let objects = std::mem::take(&mut self.runnable);
         for object in &objects {
@@ -279,12 +281,12 @@ impl ClientOps {
     fn drop_idle(&mut self, object: &ObjectId) {
         self.queues.remove_if(object, Queue::is_idle);
     }
-    /// Requests that were taken from its queue go on before all others.
+    /// Requests that were taken from its queue continue before all others.
     pub fn put_first(&mut self, object: &ObjectId, ops: VecDeque<Box<ClientOp>>) {
         let waiting = &mut self.queue(object).waiting;
         ops.into_iter().rev().for_each(|op| waiting.push_front(op));
     }
-    /// The object's queue is looked at again in the next turn.
+    /// The object's queue is examined again in the next turn.
     pub fn note_runnable(&mut self, object: &ObjectId) {
         self.runnable.insert(object.to_head());
     }
@@ -297,8 +299,8 @@ impl ClientOps {
         debug_assert_eq!(self.in_flight.len(), self.queues.iter().map(|(_, q)| q.writes).sum::<usize>());
     }
 
-    /// No request waits for bytes that it does not touch: one that waits for parts of objects touches some that
-    /// are missing still, and one behind it that could run but for that must not pass it.
+    /// No request waits for bytes that it does not touch: one that waits for parts of objects touches some
+    /// that are missing still, and one behind it that could run but for that must not pass it.
     pub fn check_waits(&self, missing: &Missing) {
         let lacking = self.queues.iter().filter(|(_, queue)| !queue.lacking.is_empty());
         for (object, queue) in lacking.filter(|(object, _)| !self.runnable.contains(*object)) {
@@ -430,7 +432,7 @@ impl ClientOps {
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
         }
-        let mut lacking = view.into_looked_at();
+        let mut lacking = view.into_examined();
         if lacking.is_empty()
             && let Ok(Outcome::Done(done)) = &outcome
         {
@@ -521,7 +523,7 @@ impl ClientOps {
         }
         self.running.insert(read, running);
     }
-    /// The request that waited for it may go on.
+    /// The request that waited for it may continue.
     fn take_running(&mut self, read: u64) -> Option<Running> {
         let running = self.running.remove(&read)?;
         let queue = self.queue(&running.op.object);
@@ -730,8 +732,8 @@ impl Scope<'_> {
         complete >= self.interval.min_size.max(1)
     }
 
-    /// What no member has of the clones that a head becomes. An OSD that is away may have it, and would have it under the
-    /// clone's name only.
+    /// What no member has of the clones that a head becomes. An OSD that is away may have it, and would have
+    /// it under the clone's name only.
     fn lacked_by_all(&self, txn: &Transaction) -> BTreeMap<ObjectId, Part> {
         if self.history.missing.is_empty() {
             return BTreeMap::new(); // as nearly always
@@ -834,9 +836,9 @@ impl Pg {
     }
 }
 
-/// Whether this OSD or a member still lacks some of that part of an object. A member that lacks other parts of the object
-/// as well does not count: those were acknowledged long ago and are no safer there than on the others, and its disk may
-/// be full.
+/// Whether this OSD or a member still lacks some of that part of an object. A member that lacks other parts
+/// of the object as well does not count: those were acknowledged long ago and are no safer there than on the
+/// others, and its disk may be full.
 fn is_uncommitted(object: &ObjectId, part: &Part, own: &Missing, members: &BTreeMap<OsdId, Member>) -> bool {
     let needs = |member: &Member| {
         let lacking = member.missing.get(object).map(|stale| &stale.part);
@@ -858,8 +860,8 @@ fn snap_context(op: &ClientOp, map: &OsdMap, removed: &IntervalSet) -> SnapConte
     SnapContext { seq, snaps }
 }
 
-/// Whether the client was blocklisted while its request waited: the daemon that had it blocklisted relies on what came
-/// since. The removal of its watches is our own request.
+/// Whether the client was blocklisted while its request waited: the daemon that had it blocklisted relies on
+/// what came since. The removal of its watches is our own request.
 fn is_blocklisted(op: &ClientOp, map: &OsdMap) -> bool {
     op.conn != NOBODY && map.blocklisted_until(&op.sender.1).is_some()
 }

@@ -1,5 +1,5 @@
-//! The store as operations see it on a primary that lacks parts of objects: what is missing cannot be read. An operation
-//! that needs it learns which parts to fetch, and runs again when they are there.
+//! The store as operations see it on a primary that lacks parts of objects: what is missing cannot be read.
+//! An operation that needs it learns which parts to fetch, and runs again when they are there.
 
 use crate::pg::history::missing::Missing;
 use bytes::Bytes;
@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 pub struct StaleView<'a> {
     store: &'a dyn StoreView,
     missing: &'a Missing,
-    /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to copy it.
+    /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to
+    /// copy it.
     reads_now: bool,
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
@@ -25,7 +26,7 @@ impl<'a> StaleView<'a> {
         StaleView { store, missing, reads_now, looked_at: RefCell::default() }
     }
     /// Missing parts that an operation needed. If there are any, its outcome means nothing.
-    pub fn into_looked_at(self) -> BTreeMap<ObjectId, Part> {
+    pub fn into_examined(self) -> BTreeMap<ObjectId, Part> {
         self.looked_at.into_inner()
     }
 

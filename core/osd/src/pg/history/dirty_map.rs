@@ -1,11 +1,11 @@
 //! The dirty map: what a member that is away misses beyond the reach of the log.
 //!
 //! While members are absent, entries that leave the log are folded into one record per object, on disk only
-//! (`Dirty`; keys `d` of the record). The map covers all of history from `info.dirty_from` to the log's tail. A
-//! member that comes back, and has all before that, gets the ranges that changed since, and then the log.
+//! (`Dirty`; keys `d` of the record). The map covers all of history from `info.dirty_from` to the log's tail.
+//! A member that comes back, and has all before that, gets the ranges that changed since, and then the log.
 //!
-//! While no member is absent the map is empty and begins at the log's tail; so it does again when it has become
-//! so large that comparing all names costs less.
+//! While no member is absent the map is empty and begins at the log's tail; so it does again when it has
+//! become so large that comparing all names costs less.
 
 use super::History;
 use super::log::EncodedEntry;
@@ -190,7 +190,7 @@ impl History {
     }
 }
 
-/// More keys than are told apart anyway, at once as the range that they become.
+/// More keys than are distinguished anyway, at once as the range that they become.
 fn coarse(act: &Act) -> Act {
     match act {
         Act::Keys(keys) if keys.len() > RANGES_MAX => {

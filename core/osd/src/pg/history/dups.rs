@@ -33,7 +33,7 @@ pub struct DupLog {
     memory: usize,
 }
 
-/// Of one client, or of several that are not told apart.
+/// Of one client, or of several that are not distinguished.
 #[derive(Clone, Copy, Debug)]
 struct ClientDups {
     /// No request here has a higher number.
@@ -223,7 +223,7 @@ mod tests {
         };
         let find = |dups: &DupLog, client, tid| dups.find(&of(client, tid, 0).reqid);
         let mut dups = DupLog::default();
-        // One numbers high and ends; another goes on, and what it sent was not carried out in that order.
+        // One numbers high and ends; another continues, and what it sent was not carried out in that order.
         dups.add(vec![of(1, 900, 1), of(2, 3, 2), of(2, 2, 3)]);
         dups.add(vec![of(2, 4, 1004), of(3, 5, 1005)]);
         for (client, tid, version) in [(1, 900, 1), (2, 3, 2), (2, 2, 3), (2, 4, 1004), (3, 5, 1005)] {

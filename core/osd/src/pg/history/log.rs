@@ -28,8 +28,8 @@ pub struct LogLimits {
     /// Bytes of memory, dup entries included.
     pub memory: usize,
 }
-/// A decoded entry takes ten times as much memory as its encoding, and a busy OSD has a hundred thousand of them:
-/// they are kept encoded, and decoded when they are needed.
+/// A decoded entry takes ten times as much memory as its encoding, and a busy OSD has a hundred thousand of
+/// them: they are kept encoded, and decoded when they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// Oldest first.
@@ -40,7 +40,7 @@ pub struct Log {
     bytes: usize,
 }
 
-/// An entry, and at hand what is looked at when it leaves the log, as one does with each write.
+/// An entry, and at hand what is examined when it leaves the log, as one does with each write.
 #[derive(Clone, Debug)]
 pub struct EncodedEntry {
     pub version: Version,
@@ -131,9 +131,9 @@ impl Log {
         let mut newest_first = versions.iter().rev().map(|v| self.entries[self.place_after(*v) - 1].read());
         newest_first.find(|entry| entry.reqid == *reqid)
     }
-    /// The version of the newest entry that should go: there are enough after it, or they take more
-    /// memory than there is for this log beside what else is remembered. `folds`: what they did is written down
-    /// by object, which takes as long for several entries as for one.
+    /// The version of the newest entry that should go: there are enough after it, or they take more memory
+    /// than there is for this log beside what else is remembered. `folds`: what they did is written down by
+    /// object, which takes as long for several entries as for one.
     pub fn trim_point(&self, limits: &LogLimits, memory_of_answers: usize, folds: bool) -> Option<Version> {
         let part = if folds { 4 } else { 16 };
         let at_once = (limits.entries / part).clamp(1, TRIMMED_AT_ONCE);
@@ -201,10 +201,12 @@ impl Log {
         !mine.incomplete && mine.last_update >= theirs.log_tail && mine.log_tail <= theirs.last_update
     }
 
-    /// Whether what `mine` is about can become what `log` says by going back to where they parted. Not if that was
-    /// before mine begins, as where an operator gave up what only one of them had: what is to be undone is not known then.
+    /// Whether what `mine` is about can become what `log` says by going back to where they parted. Not if
+    /// that was before mine begins, as where an operator gave up what only one of them had: what is to be
+    /// undone is not known then.
     pub fn can_join(mine: &PgInfo, log: &PgLog) -> bool {
-        // Writes are numbered without gaps, and a primary that goes on from an older one uses a number again, in a later epoch.
+        // Writes are numbered without gaps, and a primary that continues from an older one uses a number
+        // again, in a later epoch.
         let tail = mine.log_tail;
         let is_other = |version: Version| version > tail && version.version <= tail.version;
         let parted =
@@ -241,8 +243,8 @@ pub struct LogDiff {
     pub new: Vec<LogEntry>,
 }
 
-/// The part of a log that a holder with `theirs` needs in order to have the same. A holder that has all before it
-/// also has the dup entries from before it.
+/// The part of a log that a holder with `theirs` needs in order to have the same. A holder that has all
+/// before it also has the dup entries from before it.
 pub fn part_for(info: &PgInfo, log: &Log, dups: &DupLog, theirs: Option<&PgInfo>) -> PgLog {
     let known = theirs.filter(|theirs| Log::overlaps(theirs, info) && log.has(theirs.last_update));
     let after = known.map_or(info.log_tail, |theirs| theirs.last_update);

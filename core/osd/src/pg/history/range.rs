@@ -92,7 +92,7 @@ mod tests {
     use nacre_proto::maps::stable_mod;
 
     #[test]
-    fn every_object_is_in_the_range_of_its_group_and_in_no_other() {
+    fn every_object_is_in_the_range_of_its_pg_only() {
         for pg_num in [1, 2, 3, 5, 8, 12, 13, 100] {
             for n in 0..3000_u32 {
                 let mut object = ObjectId::head(PoolId(1), "".into(), "".into(), "x".into());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_groups_are_listed_in_bit_reversed_order() {
+    fn eight_pgs_are_listed_in_bit_reversed_order() {
         let mut order = vec![0];
         loop {
             let pg = PgId { pool: PoolId(1), seed: *order.last().unwrap() };

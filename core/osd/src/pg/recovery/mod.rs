@@ -39,7 +39,7 @@ use std::time::Duration;
 
 /// Transfers of one placement group that requests wait for, at a time. The others share the OSD's budget.
 const URGENT_JOBS_MAX: usize = 16;
-/// Without a reply for so long a transfer is started anew.
+/// Without a reply for this long a transfer is started anew.
 const STALLED: Duration = Duration::from_secs(3);
 /// How often a push to a full member is tried again.
 const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
 const TAKEN_MAX: usize = 16;
 /// How often holders are asked again for an unfound object.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
-/// A holder that refused a part so many times in a row cannot give it.
+/// A holder that refused a part this many times in a row cannot give it.
 const REFUSALS: u32 = 3;
 /// While flags hold recovery back: for how many objects a holder is looked for in one turn, and for how long
 /// those without one count as unfound.

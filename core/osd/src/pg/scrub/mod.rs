@@ -1,12 +1,12 @@
-//! Scrub: the primary compares the copies of its objects in small steps. It asks all members the same questions, of
-//! metadata (light scrub) and of content too (deep scrub).
+//! Scrub: the primary compares the copies of its objects in small steps. It asks all members the same
+//! questions, of metadata (light scrub) and of content too (deep scrub).
 //!
-//! Nothing is locked. A question travels to a member in the stream of writes, so the member answers it at exactly
-//! the version at which the primary answered it to itself; what clients write meanwhile comes before or behind it
-//! everywhere. Each piece of an object is compared at a version of its own.
+//! Nothing is locked. A question travels to a member in the stream of writes, so the member answers it at
+//! exactly the version at which the primary answered it to itself; what clients write meanwhile comes before
+//! or behind it everywhere. Each piece of an object is compared at a version of its own.
 //!
-//! `Scrub` is the primary's machine: read `Running`, then `Scrub::step`. `ScrubRecord` is what every member keeps.
-//! `scrub_map` replies to questions, `findings` keeps what was found, `repair` discards wrong copies,
+//! `Scrub` is the primary's machine: read `Running`, then `Scrub::step`. `ScrubRecord` is what every member
+//! keeps. `scrub_map` replies to questions, `findings` keeps what was found, `repair` discards wrong copies,
 //! `list_inconsistent` shows findings to clients. Which copy is right is decided by the redundancy backend.
 
 pub mod findings;
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 /// Bytes of data compared at a time. Tests need several pieces for small objects.
 const SLICE: u64 = if cfg!(test) { 4096 } else { 512 << 10 };
-/// Without an answer for so long the question is asked anew.
+/// Without an answer for this long the question is asked anew.
 const STALLED: Duration = Duration::from_secs(3);
 /// In the cluster's log.
 pub const ERROR: u8 = 4;
@@ -115,14 +115,14 @@ struct Running {
     next: Option<ObjectId>,
     /// The object of which some clones came before that.
     cut: Option<ObjectId>,
-    /// Of the names at hand, the objects to compare one by one, and whether their metadata is suspect.
+    /// Of the current names, the objects to compare one by one, and whether their metadata is suspect.
     todo: VecDeque<(ObjectId, u64, bool)>,
     exam: Option<Box<Exam>>,
     asking: Option<Asking>,
     state: ScrubState,
     found: u64,
     fixed: u64,
-    /// What could be put right in the end.
+    /// What could be repaired in the end.
     plans: Vec<(ObjectId, RepairPlan)>,
 }
 
@@ -172,8 +172,8 @@ enum Stage {
 }
 
 impl Scrub {
-    /// A write begins. Of what it removes no copy is to be put right any more, and of what it changes there is a newer
-    /// version.
+    /// A write begins. Of what it removes no copy is to be repaired any more, and of what it changes there is
+    /// a newer version.
     pub fn note_write(&mut self, entry: &LogEntry) {
         let Some(running) = self.running.as_mut().filter(|_| entry.kind != EntryKind::Note) else { return };
         for (object, kind, _) in entry.touched() {
@@ -482,7 +482,7 @@ impl Scrub {
             return;
         }
         if running.asking.is_some() || !whole {
-            return; // the answer, or the next tick, goes on
+            return; // the answer, or the next tick, continues
         }
         if !settled {
             // The view does not show yet what this turn's writes do.
@@ -616,7 +616,7 @@ impl Scrub {
     fn take_answers(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         let (id, now) = (pg.id(), ctx.now.mono);
         if !pg.pending.unapplied.is_empty() {
-            // What is to be put right may be among what this turn's writes change.
+            // What is to be repaired may be among what this turn's writes change.
             ctx.out.push(PgEffect::Loop);
             return;
         }

@@ -19,7 +19,7 @@ fn pace(config: PaceConfig) -> Throttle<Pace> {
 fn take_all(share: &Throttle<Pace>, now: Time) -> Vec<WorkSlot> {
     std::iter::from_fn(|| share.request(now, pg(0), WorkRequest::default(), false)).collect()
 }
-/// A hundred requests more, each of which waited so many microseconds.
+/// A hundred requests more, each of which waited this many microseconds.
 fn serve(share: &mut Throttle<Pace>, served: &mut (u64, Duration), micros: u64) {
     served.0 += 100;
     served.1 += Duration::from_micros(100 * micros);
@@ -134,7 +134,7 @@ const REQUEST: Duration = Duration::from_micros(500);
 const TRANSFER: Duration = Duration::from_millis(2);
 
 impl Machine {
-    /// So many clients, each of which asks again as soon as it has its answer.
+    /// This many clients, each of which asks again as soon as it has its answer.
     fn new(clients: usize) -> Machine {
         let mut machine = Machine {
             shares: (0..3).map(|_| pace(LIMITS)).collect(),
@@ -231,7 +231,7 @@ fn without_clients_it_takes_the_whole_device_and_gives_it_back_when_they_come() 
 }
 
 #[test]
-fn what_an_operator_wants_first_goes_first_and_holds_up_only_what_is_not_the_last_copy() {
+fn forced_work_goes_first_and_delays_no_last_copy() {
     let share = pace(PaceConfig { max: 1, ..LIMITS });
     let forced = WorkRequest { scarce: false, forced: true };
     let slot = share.request(at(0), pg(1), WorkRequest::default(), false);

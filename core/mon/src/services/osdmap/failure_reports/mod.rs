@@ -16,11 +16,11 @@ use nacre_proto::types::Network;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A report that is not repeated for so long is dropped.
+/// A report that is not repeated for this long is dropped.
 const REPORT_TTL: Duration = Duration::from_secs(2);
 /// Reports of both sides of a split network arrive at their own times: the first ones are not more right.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
-/// A link that is broken for so long stalls requests, so one end is marked down.
+/// A link that is broken for this long stalls requests, so one end is marked down.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
 /// Without reporters in enough domains, enough of them anywhere will do after this time.
 const DOMAIN_PATIENCE: Duration = Duration::from_millis(2500);
@@ -29,7 +29,7 @@ const DISTRUSTED_SILENCE: Duration = Duration::from_secs(3);
 /// An OSD that boots again so soon was wrongly marked down. One that returns later stood still, or was cut
 /// off.
 const FALSE_REPORT_WINDOW: Duration = Duration::from_secs(3);
-/// A report that is open for so long is about the network, or else it would be settled.
+/// A report that is open for this long is about the network, or else it would be settled.
 const WORTH_A_WARNING: Duration = Duration::from_secs(4);
 /// How long links and OSDs that came and went are kept.
 const HISTORY: Duration = Duration::from_secs(600);
@@ -37,7 +37,7 @@ const HISTORY: Duration = Duration::from_secs(600);
 const OFTEN: usize = 3;
 /// Both ends tell of the same break.
 const SAME_BREAK: Duration = Duration::from_secs(2);
-/// The third return within `HISTORY` has to wait for so long, each further one for twice as long.
+/// The third return within `HISTORY` has to wait for this long, each further one for twice as long.
 const RETURN_DELAY: Duration = Duration::from_secs(5);
 const RETURN_DELAY_MAX: Duration = Duration::from_secs(60);
 

@@ -72,7 +72,7 @@ fn witnesses_must_be_in_different_domains_of_the_highest_level_that_has_them() {
     let map = map(4, 3); // hosts of three, racks of two hosts
     check(&map, &[(3, 0), (6, 0)], 400, &[0]);
     check(&map, &[(3, 0), (4, 0), (5, 0)], 2_000, &[]); // all in one rack, and the other rack hears it
-    check(&map, &[(3, 0), (4, 0)], 3_000, &[0]); // unless that goes on
+    check(&map, &[(3, 0), (4, 0)], 3_000, &[0]); // unless that continues
 }
 
 #[test]
