@@ -13,7 +13,7 @@ use crate::BLOCK;
 use crate::block_map::BlockMap;
 use std::collections::VecDeque;
 
-/// Memory is taken, and given back, in pieces of this many blocks.
+/// Memory is allocated and freed in segments of this many blocks.
 const SEGMENT: usize = 256;
 /// One in this many blocks is in the short queue.
 const SHORT: usize = 10;
@@ -66,7 +66,7 @@ pub(crate) struct Cache {
 }
 
 impl Default for Cache {
-    /// Keeps nothing.
+    /// A cache of size zero.
     fn default() -> Cache {
         Cache {
             capacity: 0,
@@ -84,13 +84,13 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// From now on it keeps at most this many bytes.
+    /// Sets the maximum size in bytes.
     pub fn limit(&mut self, bytes: usize) {
         self.capacity = bytes / BLOCK;
         while self.place.len() > self.capacity {
             self.evict();
         }
-        // What is in the last segments moves to the front, so that whole segments can be given back.
+        // Blocks in the last segments move to the front, so that whole segments can be freed.
         while self.segments.len() > self.capacity.div_ceil(SEGMENT) {
             let first = (self.segments.len() - 1) * SEGMENT;
             self.free.retain(|slot| (*slot as usize) < first);
@@ -104,7 +104,7 @@ impl Cache {
         }
         self.trim_ghosts();
     }
-    /// Bytes of memory that it takes, besides what is too little to count.
+    /// Bytes of memory in use, without small constant parts.
     pub fn bytes(&self) -> usize {
         self.segments.len() * SEGMENT * BLOCK
     }
@@ -112,7 +112,7 @@ impl Cache {
         self.capacity * BLOCK
     }
 
-    /// The block's bytes, if they are here.
+    /// The block's bytes, if cached.
     pub fn get(&mut self, block: u32) -> Option<&[u8]> {
         let slot = *self.place.get(&block)?;
         let uses = &mut self.slots[slot as usize].uses;
@@ -120,7 +120,7 @@ impl Cache {
         Some(self.bytes_of(slot))
     }
 
-    /// Keeps what a block holds, as long as there is nothing better to keep.
+    /// Inserts a block that was read.
     pub fn insert(&mut self, block: u32, bytes: &[u8]) {
         if self.capacity == 0 || self.place.contains_key(&block) {
             return;
@@ -138,8 +138,8 @@ impl Cache {
         self.push(slot, which);
     }
 
-    /// The same of what was just written. Most of that is not read soon, if at all: once there is much that
-    /// was never asked for, it takes the place of the oldest of that.
+    /// Inserts a block that was just written. Most written blocks are not read soon: once many of them are
+    /// unread, a new one replaces the oldest of these.
     pub fn insert_written(&mut self, block: u32, bytes: &[u8]) {
         // Two for one, so that it becomes less.
         for _ in 0..2 {
@@ -150,7 +150,7 @@ impl Cache {
         self.insert(block, bytes);
     }
 
-    /// The block may hold something else from now on.
+    /// Removes a block whose content may change.
     pub fn forget(&mut self, block: u32) {
         self.ghosts.remove(&block);
         if let Some(slot) = self.place.get(&block) {
@@ -163,7 +163,7 @@ impl Cache {
         &self.segments[slot as usize / SEGMENT][at..at + BLOCK]
     }
 
-    /// A segment more; gives the first of its slots.
+    /// Adds a segment; returns its first slot.
     fn grow(&mut self) -> u32 {
         let first = self.slots.len() as u32;
         self.segments.push(vec![0; SEGMENT * BLOCK].into_boxed_slice());
@@ -183,7 +183,7 @@ impl Cache {
         }
     }
 
-    /// The oldest there leaves, or moves to the long queue if it was read.
+    /// Evicts the oldest of the short queue, or moves it to the long queue if it was read.
     fn evict_short(&mut self) -> bool {
         let slot = self.short.oldest;
         let Slot { block, uses, .. } = self.slots[slot as usize];
@@ -198,7 +198,7 @@ impl Cache {
         self.requeue(slot, 0);
         false
     }
-    /// The oldest there leaves, or continues for a while if it was read.
+    /// Evicts the oldest of the long queue, or reinserts it if it was read.
     fn evict_long(&mut self) -> bool {
         let slot = self.long.oldest;
         let uses = self.slots[slot as usize].uses;
@@ -233,7 +233,7 @@ impl Cache {
         self.free.push(slot);
     }
 
-    /// Moves what is in a slot into a free one, at the same place in its queue.
+    /// Moves a block to a free slot, at the same place in its queue.
     fn move_slot(&mut self, from: u32) {
         let to = self.free.pop().expect("what is left fits into the segments that are left");
         let slot = self.slots[from as usize];

@@ -1,4 +1,4 @@
-//! How an OSD starts, with what its store has kept and what it has lost, and how it stops.
+//! Start of an OSD from its store, including lost records, and its stop.
 
 use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
@@ -23,7 +23,7 @@ impl Osd {
         self.last.beat = now.mono;
         match Maps::load(store) {
             Ok(maps) => self.maps = maps,
-            // Placement groups are looked for when the first one comes.
+            // Placement groups are loaded when the first one is needed.
             Err(error) => {
                 let text = format!("osd.{}: {error}: maps are fetched from the monitors", self.me());
                 out.push(Effect::Log { level: Level::Error, text });
@@ -80,7 +80,7 @@ impl Osd {
         }
     }
 
-    /// Where the list cannot be read, every PG of the cluster is looked for.
+    /// If the list is unreadable, the store is searched for every PG of the cluster.
     fn groups_here(
         &self,
         store: &dyn StoreView,
@@ -115,7 +115,7 @@ impl Osd {
         ids
     }
 
-    /// The store may have lost what it had acknowledged. Before anything else the PGs note it.
+    /// The store may have lost acknowledged transactions. The PGs record this before anything else.
     fn face_losses(&mut self, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let mut txn = Transaction::new();
         if store_losses::is_news(store) {

@@ -94,12 +94,12 @@ pub struct ClientOp {
     pub seq: u64,
     pub conn: ConnId,
     pub tid: u64,
-    /// The client, and its address.
+    /// Name and address of the client.
     pub sender: (EntityName, EntityAddr),
     pub reqid: ReqId,
-    /// Its head, whichever snapshot is read.
+    /// The head of the object, also if a snapshot is read.
     pub object: ObjectId,
-    /// What is read; `HEAD` in writes.
+    /// The snapshot to read; `HEAD` in writes.
     pub snap: SnapId,
     pub ops: Vec<FlaggedOp>,
     pub request: Arc<OsdOp>,
@@ -142,8 +142,8 @@ impl ClientOp {
     }
 }
 
-/// The members of the placement group, and since when. Every daemon computes the same from the maps. Only
-/// `up` and `up_primary` may change within one.
+/// An interval: the members of the placement group, and its first epoch. Every daemon computes the same from
+/// the maps. Only `up` and `up_primary` may change within an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub start: Epoch,
@@ -181,7 +181,7 @@ impl Interval {
         let short = self.up.len() < self.size && self.acting.len() <= self.size;
         self.acting == self.up || (short && self.acting.starts_with(&self.up))
     }
-    /// The OSDs that CRUSH places there and that are no members yet.
+    /// OSDs in the up set that are no members yet.
     pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> {
         self.up.iter().copied().filter(|osd| osd.is_some() && !self.acting.contains(osd))
     }
@@ -215,7 +215,7 @@ pub enum PgEvent {
         interval: Epoch,
         msg: Box<PgMsg>,
     },
-    /// Messages to it may have been lost; from now on they arrive.
+    /// A session with that OSD opened: earlier messages to it may have been lost.
     PeerOpened(OsdId),
     /// A client, or the network, ended its session.
     ClientHungUp(ConnId),
@@ -251,7 +251,7 @@ pub enum PgEvent {
     },
     /// A scrub was requested.
     ScrubRequest(ScrubRequest),
-    /// It is this placement group's turn to scrub.
+    /// The scrub scheduler started a scrub of this placement group.
     Scrub,
     /// An operator wants its recovery, or its backfill, to go before that of other placement groups, or no
     /// longer.
@@ -291,7 +291,7 @@ pub enum PgEffect {
         read: u64,
         object: Box<ObjectId>,
         extents: Vec<(u64, u64)>,
-        /// From the device itself, past every cache.
+        /// Read from the device, bypassing all caches.
         device: bool,
     },
     /// Another object, of whichever placement group.
@@ -303,7 +303,7 @@ pub enum PgEffect {
     Activate(PgRecord),
     /// The monitors should let these OSDs (`pg_temp`) serve the placement group that was activated so.
     RequestPgTemp(PgRecord, Vec<OsdId>),
-    /// Do not wait for the next round to ask for leases.
+    /// Requests leases now, before the next round.
     LeasesNow,
     /// Report to the monitors soon.
     Report,
@@ -467,7 +467,7 @@ impl Pg {
         };
         Completeness { me: self.me, interval: &self.interval, own: &self.history.missing, members }
     }
-    /// Every member has everything, and there are as many members as there should be.
+    /// Whether every member is complete, and the number of members is the pool's `size`.
     pub fn is_clean(&self) -> bool {
         self.completeness().is_clean()
     }
@@ -480,7 +480,7 @@ impl Pg {
         let members = || self.interval.acting.iter().filter(|osd| osd.is_some() && **osd != self.me);
         let others = match &self.phase {
             Phase::Active(active) => members().filter(|osd| active.has_all(**osd)).count(),
-            // Or it has nothing that counts.
+            // Or its copy does not count.
             Phase::Peering(peering) if !self.history.info.incomplete => {
                 members().filter(|osd| peering.has_all(**osd)).count()
             }

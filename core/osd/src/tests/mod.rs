@@ -18,7 +18,6 @@ mod parts;
 mod peering;
 mod query;
 mod reply_throttle;
-mod room;
 mod scrub;
 mod snaps;
 mod store;
@@ -26,6 +25,7 @@ mod strays;
 mod unreadable;
 mod watches;
 mod world;
+mod write_admission;
 
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, Rng, SnapId};

@@ -1,12 +1,11 @@
-//! The throttle of replies with data: data are read when there is memory for them, and count until the last
-//! of them are gone, which is when the client's socket has taken them.
+//! The throttle of replies with data: data is read when there is memory for it, and counts until its last
+//! reference is dropped, after the client's socket has taken it.
 //!
-//! A client that takes its time, or a lease that a hung member does not renew, keeps answers here. With many
-//! clients, or much that each asks for at a time, that would be any amount.
+//! A slow client, or a lease that a hung member does not renew, keeps replies in memory. With many clients,
+//! or with many large reads of each, their size would be unlimited.
 //!
-//! Clients that take nothing are cut by the shell after a while. Until then what they keep is not to be in
-//! the way of others: there is extra memory for them, and unless there is plenty, a client that leaves a
-//! reply that long waits with its next reads.
+//! The shell disconnects clients that receive nothing for some time. Until then their replies must not block
+//! others: there is extra memory for them, and unless memory is plentiful, new reads of such a client wait.
 
 use super::memory::{Held, Memory, fits};
 use super::waiting::Order;
@@ -20,17 +19,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Reads of no more wait only behind twice as many bytes as there should be: a guest does not wait for a
+/// Reads up to this size may exceed the limit by a factor of two, so that small reads do not wait for a
 /// backup.
 const SMALL: u64 = 64 << 10;
-/// Answers with no more data do not count: the rest of them takes as much.
+/// Replies with no more data than this do not count: their headers take as much.
 const TINY: u64 = 512;
-/// A client has not taken an answer that was sent this long ago.
+/// A client is slow if it has not received a reply after this time.
 const SLOW: Duration = Duration::from_millis(500);
-/// There may be this many times as many bytes beside in such answers.
+/// Replies to slow clients may take this many times the limit in addition.
 const SLOW_TIMES: u64 = 2;
 
-/// Small reads and large ones wait in lanes of their own.
+/// Small and large reads wait in separate lanes.
 pub const LANES: usize = 2;
 
 pub fn lane(bytes: u64) -> usize {
@@ -79,14 +78,14 @@ struct Sent {
     held: Weak<Held>,
 }
 
-/// What clients had not taken when that was examined last.
+/// Replies that clients had not received at the last check.
 #[derive(Default)]
 struct Slow {
     bytes: u64,
     clients: BTreeSet<ConnId>,
 }
 
-/// Data of an answer that counts.
+/// Data of a reply that counts.
 struct Counted {
     data: Bytes,
     _held: Arc<Held>,
@@ -103,7 +102,7 @@ impl AsRef<[u8]> for Counted {
 pub enum Wait {
     /// The PG gets an event when memory may be available.
     Memory,
-    /// Its client has not taken what it asked for before.
+    /// Its client is slow to receive earlier replies.
     Client,
 }
 
@@ -144,7 +143,7 @@ impl ReplyThrottle {
         self.throttle.next_waiting(Time::ZERO)
     }
 
-    /// An answer leaves now. Its data counts until it is gone.
+    /// A reply is sent. Its data counts until its last reference is dropped.
     pub fn send(&self, now: Time, to: ConnId, answer: &mut [OsdOpResult]) {
         let bytes = data_of(answer);
         if bytes <= TINY {
@@ -174,7 +173,7 @@ impl ReplyThrottle {
     }
 }
 
-/// Bytes of data in an answer.
+/// Bytes of data in a reply.
 pub fn data_of(answer: &[OsdOpResult]) -> u64 {
     answer.iter().map(|result| result.data.len() as u64).sum()
 }

@@ -17,15 +17,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of how many parts of the device one must stay free.
+/// The fraction of the device that must stay free, as a divisor.
 const FULL_PARTS: u64 = FullRatios::FAILSAFE_PARTS;
-/// A full device takes writes again when one of this many parts is free.
+/// A full device accepts writes again when this fraction is free (a divisor, as those below).
 const NOT_FULL_PARTS: u64 = FullRatios::FAILSAFE_END_PARTS;
-/// Credits are unlimited as long as one of this many parts is free,
+/// Credits are unlimited as long as this fraction is free,
 const SCARCE_PARTS: u64 = 8;
-/// and again from one of this many on.
+/// and again when this fraction is free.
 const PLENTY_PARTS: u64 = 7;
-/// One of this many parts is kept for changes that do not wait for credit: watch records, removed snapshots.
+/// The fraction reserved for changes that need no credit: watch records, removed snapshots.
 const KEPT_PARTS: u64 = 100;
 /// A window that changes by less, or that neither doubles nor halves, is not announced again.
 const WINDOW_STEP: u64 = 64 << 10;
@@ -84,11 +84,11 @@ impl OwnCredit {
     }
 }
 
-/// What a write does to what disks hold.
+/// The effect of a write on the used space of disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     More,
-    /// What it replaces is given back later.
+    /// It needs space; replaced blocks are freed later.
     Same,
     /// It takes no space for data.
     Less,
@@ -98,16 +98,16 @@ pub enum Growth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Yes,
-    /// Once others that are in flight have arrived.
+    /// It waits until other writes in flight have arrived.
     Soon,
-    /// Once something was removed.
+    /// It waits until space is freed.
     No,
 }
 
-/// What all OSDs said, and what is in flight from us.
+/// The announced credits of all OSDs, and the writes of this OSD in flight.
 pub struct WriteCredits {
     said: BTreeMap<OsdId, Room>,
-    on_its_way: Arc<Way>,
+    in_flight: Arc<InFlight>,
     changes: u64,
     /// Placement groups with writes that wait for others in flight, and how many bytes may be left of those.
     waiting: RefCell<WaitList<u64>>,
@@ -115,13 +115,13 @@ pub struct WriteCredits {
 
 /// All writes in flight.
 #[derive(Debug, Default)]
-struct Way {
-    /// That disks need for them.
+struct InFlight {
+    /// The space that disks need for them.
     bytes: AtomicU64,
     writes: AtomicU64,
 }
 
-impl Way {
+impl InFlight {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -130,11 +130,11 @@ impl Way {
     }
 }
 
-/// A write in flight to disks. It has arrived, or will not, when this is dropped.
+/// A write in flight to disks. Dropping this returns the credit: the write has arrived, or will not.
 #[derive(Debug)]
 pub struct InFlightWrite {
     bytes: u64,
-    all: Arc<Way>,
+    all: Arc<InFlight>,
 }
 
 impl Drop for InFlightWrite {
@@ -145,39 +145,39 @@ impl Drop for InFlightWrite {
 }
 
 impl WriteCredits {
-    /// It stays so until the same OSD says something else.
+    /// Records the credit that an OSD announced; it is valid until the next announcement.
     pub fn told(&mut self, osd: OsdId, room: Room) {
         self.changes += 1;
         self.said.insert(osd, room);
     }
-    /// Whether it said that it takes nothing more that grows.
+    /// Whether the OSD announced that it is full.
     pub fn is_full(&self, osd: OsdId) -> bool {
         self.said.get(&osd).is_some_and(|room| room.full)
     }
-    /// Becomes another number when a verdict may be another one.
+    /// Changes whenever a verdict may have changed.
     pub fn changes(&self) -> u64 {
         self.changes
     }
     #[cfg(test)]
-    pub fn memory_on_its_way(&self) -> u64 {
-        self.on_its_way.memory()
+    pub fn memory_in_flight(&self) -> u64 {
+        self.in_flight.memory()
     }
     pub fn send(&self, bytes: u64) -> InFlightWrite {
-        self.on_its_way.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.on_its_way.writes.fetch_add(1, Ordering::Relaxed);
-        InFlightWrite { bytes, all: self.on_its_way.clone() }
+        self.in_flight.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.in_flight.writes.fetch_add(1, Ordering::Relaxed);
+        InFlightWrite { bytes, all: self.in_flight.clone() }
     }
-    /// For a write that takes this many bytes on all of these.
+    /// The verdict for a write that needs this many bytes on all of these OSDs.
     pub fn verdict(&self, members: impl Iterator<Item = OsdId>, bytes: u64, growth: Growth) -> Verdict {
-        let on_its_way = self.on_its_way.bytes();
+        let in_flight = self.in_flight.bytes();
         let mut verdict = Verdict::Yes;
         for room in members.filter_map(|osd| self.said.get(&osd)) {
             let takes = growth != Growth::Less;
             if room.full && growth == Growth::More || takes && bytes > room.window {
                 return Verdict::No;
             }
-            let behind_others = takes && on_its_way + bytes > room.window;
-            if behind_others || is_crowded(self.on_its_way.memory(), bytes, room) {
+            let behind_others = takes && in_flight + bytes > room.window;
+            if behind_others || is_crowded(self.in_flight.memory(), bytes, room) {
                 verdict = Verdict::Soon;
             }
         }
@@ -186,13 +186,13 @@ impl WriteCredits {
     /// The PG is woken when there may be credit. The PG that has waited longest is first.
     pub fn wait(&self, pg: PgId) {
         let mut waiting = self.waiting.borrow_mut();
-        let in_flight = self.on_its_way.memory();
+        let in_flight = self.in_flight.memory();
         let before = waiting.get(0, pg).copied().unwrap_or_default();
         waiting.join(0, pg, in_flight.max(before), false);
     }
-    /// One for which some of what was in flight has arrived.
+    /// A PG that waits for writes in flight, of which enough have arrived.
     pub fn next_waiting(&self) -> Option<PgId> {
-        let in_flight = self.on_its_way.memory();
+        let in_flight = self.in_flight.memory();
         self.waiting.borrow_mut().take_first(0, |before| in_flight < *before)
     }
 }
@@ -201,18 +201,18 @@ impl Default for WriteCredits {
     fn default() -> WriteCredits {
         WriteCredits {
             said: BTreeMap::new(),
-            on_its_way: Arc::default(),
+            in_flight: Arc::default(),
             changes: 0,
             waiting: RefCell::new(WaitList::new(Order::Arrival)),
         }
     }
 }
 
-/// Where large writes fill the memory small ones still continue, and what is larger than all of it goes
-/// alone.
-fn is_crowded(on_its_way: u64, bytes: u64, room: &Room) -> bool {
+/// Small writes are admitted while large ones fill the memory, and a write that exceeds all of the memory is
+/// admitted alone.
+fn is_crowded(in_flight: u64, bytes: u64, room: &Room) -> bool {
     let most = if bytes <= SMALL { room.memory.saturating_mul(2) } else { room.memory };
-    on_its_way >= most
+    in_flight >= most
 }
 
 /// The most that a store needs for a transaction, of a write or of a part of an object.
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(said[first].window, 20 * MIB / 6);
         assert!(said.len() < 24, "{said:?}");
         assert_eq!(said.last(), Some(&Room { memory: 2 << 20, ..Room::PLENTY }));
-        // To and fro around a limit is no news.
+        // Oscillation around a limit is not announced.
         own.look(&space(30 * MIB), 3).unwrap();
         own.look(&space(29 * MIB), 3);
         assert!((0..100).all(|n| own.look(&space((29 + n % 5) * MIB), 3).is_none()));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_together_never_exceeds_what_was_free() {
-        // Three primaries send what they may to a disk which tells them of each change before it answers.
+        // Three primaries use all their credit; the disk announces each change before its reply.
         let mut own = OwnCredit::new(8 << 20);
         let (mut available, mut rooms) = (200 * MIB, [const { Room::PLENTY }; 3]);
         let mut stored = 0;

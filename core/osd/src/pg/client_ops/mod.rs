@@ -66,7 +66,7 @@ struct InFlight {
     plan: WritePlan,
     /// Members; a few.
     waiting_for: SmallVec<[OsdId; 4]>,
-    _on_its_way: InFlightWrite,
+    _credit: InFlightWrite,
     /// The object is not there any more for clients, or another one is by now.
     vanishes: bool,
     /// The request, and resends of it that came meanwhile.

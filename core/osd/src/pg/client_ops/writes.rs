@@ -111,7 +111,7 @@ impl ClientOps {
             metas,
         });
         let me = pg.history.me;
-        let on_its_way = ctx.budget.credits.send(bytes_for(&plan.write().txn));
+        let credit = ctx.budget.credits.send(bytes_for(&plan.write().txn));
         if let Some(recount) = pg.recount {
             recount.note_write(&head, change.objects, change.clones, change.bytes);
         }
@@ -125,7 +125,7 @@ impl ClientOps {
             object: head,
             plan: plan.clone(),
             waiting_for,
-            _on_its_way: on_its_way,
+            _credit: credit,
             vanishes: change.vanishes,
             ops: op.into_iter().collect(),
         });
@@ -190,8 +190,8 @@ impl ClientOps {
 }
 
 impl History {
-    /// Makes `txn`, a member's part of a write, its transaction with the record. Gives the objects whose missing parts
-    /// changed.
+    /// Makes `txn`, a member's part of a write, its transaction with the record. Gives the objects whose
+    /// missing parts changed.
     pub fn prepare_write(
         &mut self,
         ctx: &mut Ctx<'_>,

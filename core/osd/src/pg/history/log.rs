@@ -1,5 +1,5 @@
-//! The newest writes of a placement group, in order. Other holders see from it what they miss, and a request
-//! that is sent again is recognised by it.
+//! The PG log: the newest writes of a placement group, in order. It shows other holders what they miss, and
+//! identifies resent requests.
 
 use super::dups::DupLog;
 use hashbrown::HashTable;
@@ -10,10 +10,10 @@ use nacre_proto::types::{ObjectId, ReqId};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Entries that one write trims, at most, as it has to carry their removal; where logs are long it trims no
-/// fewer, since their dup entries then share a page.
+/// Entries that one write trims: no more, as its transaction contains their removal; in long logs no
+/// fewer, so that their dup entries share a page.
 const TRIMMED_AT_ONCE: usize = 64;
-/// What an entry takes besides its encoding: its place in the log and in the index, with their slack.
+/// Memory of an entry besides its encoding: its slots in the log and in the index, with unused capacity.
 const ENTRY_OVERHEAD: usize = 140;
 
 /// How long the log of a placement group is.
@@ -32,15 +32,16 @@ pub struct LogLimits {
 /// them: they are kept encoded, and decoded when they are needed.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// Oldest first.
+    /// The entries, oldest first.
     entries: VecDeque<EncodedEntry>,
-    /// By `digest` of the request. Looked up, and never walked through.
+    /// Entries by `digest` of the request. It is never iterated over.
     by_request: HashTable<(u64, Version)>,
-    /// Of all encoded entries together.
+    /// Bytes of all encoded entries.
     bytes: usize,
 }
 
-/// An entry, and at hand what is examined when it leaves the log, as one does with each write.
+/// An encoded entry, and the decoded fields that are needed when it is trimmed, which happens with each
+/// write.
 #[derive(Clone, Debug)]
 pub struct EncodedEntry {
     pub version: Version,
@@ -70,13 +71,13 @@ impl EncodedEntry {
             outputs: if self.has_outputs { self.read().outputs } else { Vec::new() },
         }
     }
-    /// What it is found by.
+    /// The key of its request in the index.
     fn request(&self) -> (u64, Version) {
         (digest(&self.reqid), self.version)
     }
 }
 
-/// Different requests may have the same one.
+/// Hash of a request id. Different requests may have the same one.
 pub fn digest(reqid: &ReqId) -> u64 {
     let client = (reqid.client.num as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (client ^ reqid.inc as u64).rotate_left(32) ^ reqid.tid
@@ -106,7 +107,7 @@ impl Log {
     pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
         self.entries.iter().map(|kept| kept.version)
     }
-    /// The place of the first entry after that version.
+    /// The position of the first entry after that version.
     fn place_after(&self, version: Version) -> usize {
         self.entries.partition_point(|kept| kept.version <= version)
     }
@@ -122,7 +123,7 @@ impl Log {
     fn has(&self, version: Version) -> bool {
         self.entries.binary_search_by_key(&version, |kept| kept.version).is_ok()
     }
-    /// The entry of a request that was carried out before; the newest, if it was in several guises.
+    /// The entry of a request that was carried out before; the newest, if there are several.
     pub fn find(&self, reqid: &ReqId) -> Option<LogEntry> {
         let digest = digest(reqid);
         let same = self.by_request.iter_hash(spread(digest)).filter(|(of, _)| *of == digest);
@@ -186,7 +187,7 @@ impl Log {
         self.forget(&gone);
         gone.iter().map(EncodedEntry::read).collect()
     }
-    /// What goes to the child of a split.
+    /// Takes out the entries of a split's child.
     pub fn split_off(&mut self, moves: impl Fn(&ObjectId) -> bool) -> Log {
         let (go, stay): (Vec<EncodedEntry>, Vec<EncodedEntry>) =
             std::mem::take(self).entries.into_iter().partition(|kept| moves(&kept.read().object));
@@ -201,9 +202,8 @@ impl Log {
         !mine.incomplete && mine.last_update >= theirs.log_tail && mine.log_tail <= theirs.last_update
     }
 
-    /// Whether what `mine` is about can become what `log` says by going back to where they parted. Not if
-    /// that was before mine begins, as where an operator gave up what only one of them had: what is to be
-    /// undone is not known then.
+    /// Whether a copy with `mine` can adopt `log` by undoing its divergent entries. Not if the logs diverged
+    /// before mine begins, as after `mark_unfound_lost`: then the entries to undo are unknown.
     pub fn can_join(mine: &PgInfo, log: &PgLog) -> bool {
         // Writes are numbered without gaps, and a primary that continues from an older one uses a number
         // again, in a later epoch.
@@ -218,14 +218,14 @@ impl Log {
     fn common(&self, info: &PgInfo, other: &PgLog) -> Version {
         let theirs: BTreeSet<Version> = other.entries.iter().map(|entry| entry.version).collect();
         let shared = self.versions().rev().find(|version| {
-            // What is not in a part of a log may lie before the part.
+            // Entries missing in a partial log may be older than the part.
             *version <= other.after || theirs.contains(version)
         });
         shared.unwrap_or(info.log_tail).max(info.log_tail.min(other.info.last_update))
     }
 
     /// Makes this log, of which `info` is the summary, the same as `other`. The logs must overlap.
-    /// Tells which entries went and which came.
+    /// Returns the removed and the added entries.
     pub fn merge(&mut self, info: &PgInfo, other: &PgLog) -> LogDiff {
         let common = self.common(info, other);
         let divergent = self.rewind(common);

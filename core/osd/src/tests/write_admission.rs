@@ -189,7 +189,7 @@ fn requests_that_waited_for_peering_start_as_memory_permits() {
     let mut most = 0;
     w.run_until("all answered", |w| {
         let osds = w.nodes.iter().filter_map(|node| node.osd.as_ref());
-        most = osds.map(|osd| osd.budget.credits.memory_on_its_way()).fold(most, u64::max);
+        most = osds.map(|osd| osd.budget.credits.memory_in_flight()).fold(most, u64::max);
         w.replies.len() == before + tids.len()
     });
     // An eighth of the memory, shared by up to four primaries; small writes may use their share twice.
