@@ -1,4 +1,4 @@
-//! Clients' requests as people look at them: how far each came and when, under way or answered.
+//! Tracks clients' requests for operators: the steps of requests in flight and of recent ones, with times.
 
 use crate::counters::Counted;
 use nacre_base::{Now, Time, Utime};
@@ -13,19 +13,19 @@ use std::time::Duration;
 const KEPT_DATA_MAX: usize = 64 << 10;
 const NANOS: u64 = 1_000_000_000;
 
-/// When a request came how far. What did not happen (yet) is None.
+/// The times of a request's steps. None: the step did not happen (yet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     pub arrived: Time,
-    /// It had its turn on its object.
+    /// It reached the head of its object's queue.
     pub started: Option<Time>,
     /// The data that it needs was read.
     pub fetched: Option<Time>,
-    /// It left for our disk and the replicas.
+    /// It was sent to the local disk and the replicas.
     pub sent: Option<Time>,
-    /// Our disk has it.
+    /// It is durable on the local disk.
     pub stored: Option<Time>,
-    /// The last replica has it.
+    /// It is durable on all replicas.
     pub replicated: Option<Time>,
 }
 
@@ -120,7 +120,7 @@ impl Request {
         })
     }
 
-    /// Adds it to the counters, now that it is answered.
+    /// Adds an answered request to the counters.
     pub fn count(&self, now: Time, reply: &OsdOpReply, counted: &Counted) {
         let (osd, stages, steps) = (&counted.osd, &counted.stages, &self.steps);
         let in_bytes = self.data_len() as u64;
@@ -180,7 +180,7 @@ fn wall(now: Now, then: Time) -> Utime {
     Utime { sec: (at / NANOS) as u32, nsec: (at % NANOS) as u32 }
 }
 
-/// How much is kept of what was answered.
+/// Limits of the history of answered requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     pub size: usize,

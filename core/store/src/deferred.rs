@@ -1,9 +1,9 @@
 //! Deferred writes: small writes go to their blocks after they were acknowledged, in slices, in the
 //! background.
 //!
-//! A small write gets fresh blocks at once; its content is in memory and in the log. Many of these blocks
-//! are written together, since the allocator gave neighbours. The next record of the log lists the blocks
-//! that were written, so that replay does not write them again.
+//! A small write gets newly allocated blocks at once; its content is in memory and in the log. Many of these
+//! blocks are written together, since the allocator returns neighbours. The next log record lists the blocks
+//! that were placed, so that replay does not write them again.
 //!
 //! The base of a patch must not change before the patched block is written and the log says so: replay would
 //! patch something else. So the base is held until then, even when it has no owner any more.
@@ -24,18 +24,18 @@ pub(crate) struct Deferred {
     /// Blocks that the log holds, each with the transaction that made it, in that order. Some are gone.
     pub order: VecDeque<(u64, u32)>,
     under_way: Option<UnderWay>,
-    /// What was placed, and the log does not say so yet.
+    /// Placed blocks that the log does not list yet.
     pub notes: BTreeMap<u32, Note>,
     /// How many patches are put over a block, and whether it is being written right now.
     pub holds: BlockMap<u32>,
-    /// What the patches in the log are put over, by the patched block.
+    /// The base blocks of patches in the log, by the patched block.
     pub base_of: BlockMap<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub crc: u32,
-    /// Of the transaction that made the block.
+    /// The number of the transaction that wrote the block.
     seq: u64,
 }
 
@@ -46,7 +46,7 @@ struct UnderWay {
 }
 
 impl Deferred {
-    /// The oldest transaction of which something is not in its place.
+    /// The oldest transaction with blocks that are not placed.
     pub fn oldest(&self) -> Option<u64> {
         let under_way = self.under_way.as_ref().map(|placing| placing.oldest);
         under_way.or_else(|| self.order.front().map(|(seq, _)| *seq))
@@ -98,7 +98,7 @@ impl Store {
         (!blocks.is_empty() || compaction.is_some()).then_some(DeferredWrites { blocks, bases, compaction })
     }
 
-    /// Takes note of blocks that are in their place.
+    /// Notes that blocks are placed.
     pub fn deferred_done(&mut self, placed: DeferredDone) {
         let under_way = self.deferred.under_way.take().map_or_else(Vec::new, |under_way| under_way.blocks);
         assert!(placed.crcs.iter().map(|(block, _)| block).eq(&under_way), "others were placed");
@@ -117,7 +117,7 @@ impl Store {
         self.reclaim();
     }
 
-    /// Does on this thread all that waits to be done, which makes everything durable. For tools and tests.
+    /// Runs all pending work on this thread, which makes everything durable. For tools and tests.
     pub fn settle(&mut self, disk: &(impl Disk + ?Sized)) -> Result<Ticket, DiskError> {
         loop {
             // The placing may be what the batch waits for.
@@ -135,7 +135,7 @@ impl Store {
         }
     }
 
-    /// A durable checkpoint says of all that it holds that it is in its place.
+    /// A checkpoint is durable: all blocks that it contains are placed.
     pub(crate) fn forget_notes_up_to(&mut self, seq: u64) {
         let known = self.deferred.notes.iter().filter(|(_, note)| note.seq <= seq);
         for block in known.map(|(block, _)| *block).collect::<Vec<_>>() {

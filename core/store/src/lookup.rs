@@ -29,11 +29,11 @@ const PUT_AWAY: usize = 64;
 /// store that touches a device on the daemon's own thread: metadata is needed at once.
 pub(crate) struct Pager {
     disk: Arc<dyn Disk + Send + Sync>,
-    /// By the sorted run's serial and the page's number. Behind cells, since looking changes what stays.
+    /// Pages by the sorted run's serial and the page's number. In cells, since lookups update the cache.
     pages: RefCell<ClockCache<(u64, usize), Bytes>>,
     /// Objects as the checkpoint has them.
     objects: RefCell<ClockCache<StoredId, Arc<Loaded>>>,
-    /// The encoding of the id that was sought last: each new object asks all sorted runs.
+    /// The encoding of the last id searched: a lookup of a new object queries all sorted runs.
     sought: RefCell<Vec<u8>>,
     met_corruption: Cell<bool>,
 }
@@ -63,7 +63,7 @@ impl Pager {
     pub fn limit_objects(&self, bytes: usize) {
         self.objects.borrow_mut().limit(bytes);
     }
-    /// As Bloom filters have it.
+    /// The hash for Bloom filters.
     fn hash(&self, id: &StoredId) -> u64 {
         let mut sought = self.sought.borrow_mut();
         sought.clear();
@@ -77,7 +77,7 @@ impl Pager {
         }
         let bytes = run
             .read_page(page, &*self.disk)
-            // A disk may say once that it cannot.
+            // A single read error may be transient.
             .or_else(|_| run.read_page(page, &*self.disk))
             .inspect_err(|_| self.met_corruption.set(true))?;
         self.pages.borrow_mut().insert(key, bytes.clone(), bytes.len() + 200);
@@ -108,7 +108,7 @@ impl Found {
     }
 }
 
-/// What the sorted runs say of an object.
+/// The result of a lookup in the sorted runs.
 enum Said {
     Object(Arc<Loaded>),
     Damaged,
@@ -187,7 +187,7 @@ impl Store {
         }
         let is_damaged = matches!(slot, Slot::Damaged(_));
         let kept = self.index.bring(id, slot);
-        // It may be that it does not change.
+        // It may turn out to be unchanged.
         self.leaving.push_back((kept, self.stored_mark));
         is_damaged
     }
@@ -199,7 +199,7 @@ impl Store {
         !extents.any(|extent| is_given_back(extent.blocks))
             && self.blocks.bring(&loaded.object, &loaded.crcs, |block| self.space.is_taken(block))
     }
-    /// Whether its blocks can be what it says.
+    /// Whether its block references are plausible.
     pub(crate) fn is_sound(&self, object: &Object) -> bool {
         let end = object.size.div_ceil(crate::BLOCK as u64);
         let mut extents: Vec<_> = object.blocks.extents().iter().map(|extent| extent.blocks).collect();
@@ -236,7 +236,7 @@ impl Store {
         }
         touched.all
     }
-    /// A part of an object's omap, wherever it is.
+    /// A leaf of an object's omap, in memory or in a sorted run.
     pub(crate) fn find_leaf(&self, id: &StoredId, part: &Leaf) -> Result<Found, ReadError> {
         let found = self.find(&leaf_id(part.number)).map_err(|error| match error {
             ReadError::Unreadable { why, .. } => unreadable(id, format!("a part of its omap: {why}")),
@@ -307,7 +307,7 @@ fn is_from(from: Bound<&StoredId>, id: &StoredId) -> bool {
 pub(crate) struct Walk<'a> {
     pager: Option<&'a Pager>,
     index: &'a Index,
-    /// Until the first object was given.
+    /// The start, until the first object was returned.
     from: Bound<StoredId>,
     /// What no sorted run may have yet, or without a pager everything.
     here: Peekable<Box<dyn Iterator<Item = &'a StoredId> + 'a>>,

@@ -40,10 +40,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long a silent peer or monitor is waited for before it is asked again.
+/// Time after which a query to a silent peer or monitor is repeated.
 /// Ceph has it as `osd_peering_retry_interval`.
 const RETRY: Duration = Duration::from_secs(1);
-/// A placement group that is not done after this long continues, but holds up no other.
+/// A placement group that still peers after this time continues without its reservation.
 const ROOM_MAX: Duration = Duration::from_secs(10);
 /// Memory while the members agree: for each of them, and for each entry that it lacks.
 const MEMBER_COST: u64 = 1 << 10;
@@ -223,14 +223,14 @@ impl Peering {
     }
 }
 
-/// Entries that a member lacks of the log that this is about.
+/// The number of log entries that a member lacks.
 fn lacks(authority: &PgInfo, has: Option<PgInfo>) -> u64 {
     let overlapping = has.filter(|has| Log::overlaps(has, authority));
     let from = overlapping.map_or(authority.log_tail, |has| has.last_update.min(authority.last_update));
     authority.last_update.version.saturating_sub(from.version)
 }
 
-/// What it takes until members with these summaries have the log that this is about.
+/// The memory to bring members with these summaries up to the log.
 fn need(authority: &PgInfo, members: impl Iterator<Item = Option<PgInfo>>) -> PeeringNeed {
     let lack: Vec<u64> = members.map(|has| lacks(authority, has)).collect();
     let entries = lack.iter().sum();
@@ -243,7 +243,7 @@ const UNANSWERED: Time = Time { nanos: u64::MAX };
 /// What the placement group does next.
 enum Next {
     Wait,
-    /// An operator gave up all that it held.
+    /// Begins empty: an operator ran `ceph osd force-create-pg`.
     BeginEmpty,
     /// Our own history, with this summary, is the authoritative one.
     AdoptOwn(PgInfo),
@@ -279,7 +279,7 @@ impl Peering {
         }
     }
 
-    /// True if it is news.
+    /// True if the record changed.
     fn take_record(&mut self, interval: Epoch, epoch: Epoch, record: Option<PgRecord>) -> bool {
         // A monitor that does not know this interval may still commit a record of an older one.
         if epoch < interval || self.record.as_ref() == Some(&record) {
@@ -302,7 +302,7 @@ impl Peering {
         true
     }
 
-    /// Goes on as soon as all replies are there.
+    /// Continues when all replies have arrived.
     fn advance(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -327,7 +327,7 @@ impl Peering {
             return Next::BeginEmpty;
         }
         let complete = |peer: &PeerState| peer.info.filter(|info| !info.incomplete);
-        // An operator gave up what the last members had: then others may continue without it.
+        // An operator declared the last members lost: then others may continue without their data.
         let given_up = record.as_ref().is_some_and(|record| {
             record.acting.iter().filter(|osd| osd.is_some()).all(|osd| is_declared_lost(&ctx.map, *osd))
         });
@@ -359,7 +359,7 @@ impl Peering {
         Next::Wait
     }
 
-    /// Too few of the last members are there.
+    /// Too few of the last members are up.
     fn why_down(&self, record: Option<&PgRecord>) -> String {
         let (interval, last) = record.map_or((Epoch(0), &[][..]), |r| (r.interval, &r.acting[..]));
         let names: Vec<String> = last.iter().map(|osd| format!("osd.{osd}")).collect();
@@ -553,8 +553,8 @@ impl Pg {
         }
     }
 
-    /// An operator gave up all that the placement group held. The new history begins after all that any OSD
-    /// may still have of the old one: it overlaps with no copy that turns up later.
+    /// `ceph osd force-create-pg`: the placement group begins empty. The new history begins after all
+    /// versions that any OSD may still have of the old one: it overlaps with no copy that returns later.
     fn begin_empty(&mut self, ctx: &mut Ctx<'_>) {
         let (start, interval) = (self.history.range.start(), self.interval.start);
         let at = Version::new(interval, 0);
@@ -650,7 +650,7 @@ impl Pg {
     }
 
     pub fn on_activated(&mut self, ctx: &mut Ctx<'_>, accepted: bool) {
-        // If it was refused, the map of a newer interval is on its way.
+        // If it was refused, the map of a newer interval will arrive.
         if accepted && self.peering().is_some_and(Peering::take_activated) {
             self.serve_when_alone(ctx);
         }

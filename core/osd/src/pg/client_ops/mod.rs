@@ -62,18 +62,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 struct InFlight {
     version: Version,
     object: ObjectId,
-    /// For members to which it must be sent again.
+    /// The message for members that need it again.
     plan: WritePlan,
-    /// Members; a few.
+    /// The members that have not acknowledged it; a few.
     waiting_for: SmallVec<[OsdId; 4]>,
     _credit: InFlightWrite,
-    /// The object is not there any more for clients, or another one is by now.
+    /// Clients no longer see the object, or see one that was created since.
     vanishes: bool,
-    /// The request, and resends of it that came meanwhile.
+    /// The request, and resends of it that arrived meanwhile.
     ops: SmallVec<[Box<ClientOp>; 1]>,
 }
 
-/// The requests on one object, in whichever snapshot.
+/// The requests on one object and its snapshots.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Box<ClientOp>>,
@@ -83,12 +83,12 @@ struct Queue {
     fetching: bool,
     /// Writes in flight.
     writes: usize,
-    /// Of those waiting, by their number, which wait for which parts of objects.
+    /// The parts of objects that waiting requests need, by the requests' numbers.
     lacking: BTreeMap<u64, BTreeMap<ObjectId, Part>>,
 }
 
 impl Queue {
-    /// The first of those waiting that need not wait for any before it.
+    /// The first waiting request that need not wait for an earlier one.
     fn next(&self) -> Option<usize> {
         let may_go = |at: &usize| {
             let op = &self.waiting[*at];
@@ -114,7 +114,7 @@ type Unwritten = Box<(Option<Box<ClientOp>>, ReadError)>;
 /// A request that waits for data.
 struct Running {
     op: Box<ClientOp>,
-    /// Of the object or which clone.
+    /// The object or the clone that is read.
     asked: (SnapId, Vec<(u64, u64)>),
     copying: Option<CopySource>,
     fetched: Fetched,
@@ -208,11 +208,11 @@ impl ClientOps {
     pub fn is_all_committed(&self) -> bool {
         self.uncommitted.is_empty()
     }
-    /// Every write is everywhere, and none is about to begin.
+    /// Whether every write is durable on all members, and none is about to begin.
     pub fn is_drained(&self) -> bool {
         self.in_flight.is_empty() && !self.queues.iter().any(|(_, queue)| queue.fetching)
     }
-    /// No write begins any more, and every write is everywhere.
+    /// Whether writes are held, and every write is durable on all members.
     pub fn is_ready_to_merge(&self) -> bool {
         self.holds_writes && self.is_drained()
     }
@@ -222,7 +222,7 @@ impl ClientOps {
     pub fn uncommitted(&self) -> impl Iterator<Item = (&ObjectId, &Part)> {
         self.uncommitted.iter()
     }
-    /// Forgets what is everywhere now.
+    /// Drops writes that are durable on all members.
     fn drop_committed(&mut self, own: &Missing, members: &BTreeMap<OsdId, Member>) {
         self.uncommitted.retain(|object, part| is_uncommitted(object, part, own, members));
     }
@@ -243,7 +243,7 @@ impl ClientOps {
         self.runnable.extend(self.waiters.remove(object).unwrap_or_default());
         ctx.out.push(PgEffect::Loop);
     }
-    /// Objects whose queue is examined again now.
+    /// Takes the objects whose queue is run again now.
     pub fn take_runnable(&mut self) -> BTreeSet<ObjectId> {
         let objects = std::mem::take(&mut self.runnable);
         for object in &objects {
@@ -286,7 +286,7 @@ impl ClientOps {
         let waiting = &mut self.queue(object).waiting;
         ops.into_iter().rev().for_each(|op| waiting.push_front(op));
     }
-    /// The object's queue is examined again in the next turn.
+    /// Schedules the object's queue for the next turn.
     pub fn note_runnable(&mut self, object: &ObjectId) {
         self.runnable.insert(object.to_head());
     }
@@ -316,7 +316,7 @@ impl ClientOps {
     }
 }
 
-/// The path of a request.
+/// The steps of a request.
 impl ClientOps {
     pub fn on_op(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, op: Box<ClientOp>) {
         if !pg.history.range.contains(&op.object) && !is_about_pg(&op) {
@@ -351,7 +351,7 @@ impl ClientOps {
         self.pump(pg, ctx, &object);
     }
 
-    /// Runs what can run of an object's queue.
+    /// Runs the requests of an object's queue that can run.
     pub fn pump(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, object: &ObjectId) {
         loop {
             let lacks_meta = pg.history.missing.lacks_meta(object);
@@ -533,7 +533,7 @@ impl ClientOps {
         }
         queue.fetching = false;
         if queue.reads > 0 {
-            // A read for a copy slipped in. The object must stay as it is until that is over.
+            // A read for `copy-from` is in progress. The object must not change until it ends.
             queue.waiting.push_front(running.op);
             return None;
         }
@@ -585,7 +585,7 @@ impl ClientOps {
         self.pump(pg, ctx, &object);
     }
 
-    /// The store cannot give what it should hold.
+    /// The store cannot read data that it should hold.
     fn fail(&mut self, pg: &Scope<'_>, ctx: &mut Ctx<'_>, op: Box<ClientOp>, error: &ReadError) {
         ctx.log(Level::Error, format!("pg {}: {}: {error}", pg.history.pg, op.object));
         let reply = OsdOpReply::to(&op.request, -EIO, ctx.map.epoch);
@@ -666,7 +666,7 @@ impl ClientOps {
         self.retry_client_reads(pg, ctx);
     }
 
-    /// A write put an end to some of what was missing of an object.
+    /// A write replaced missing ranges of an object.
     fn on_overwritten(&mut self, pg: &Scope<'_>, ctx: &mut Ctx<'_>, object: &ObjectId) {
         if self.is_waited_for(object) {
             self.note_recovered(ctx, object, &pg.history.missing, pg.members);

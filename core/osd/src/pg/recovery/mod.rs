@@ -2,8 +2,8 @@
 //! what other members lack. Only what is missing travels, in bounded pieces, and first what requests wait
 //! for.
 //!
-//! A holder that is asked for something has the authoritative log, so that what is not in its missing set is
-//! right. Members have it from peering; strays take it when they are needed.
+//! A recovery source has the authoritative log, so data outside its missing set is current. Members have the
+//! log from peering; strays receive it when they are needed.
 //!
 //! `Recovery` is the machine, on a `Scope` of the parts that it works on. `sources` picks what comes next and
 //! from where, `push` makes and takes the messages.
@@ -43,18 +43,18 @@ const URGENT_JOBS_MAX: usize = 16;
 const STALLED: Duration = Duration::from_secs(3);
 /// How often a push to a full member is tried again.
 const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
-/// Objects that are made whole of what is here, in one turn.
+/// Objects that are completed from local clones in one turn.
 const TAKEN_MAX: usize = 16;
 /// How often holders are asked again for an unfound object.
 const UNFOUND_RETRY: Duration = Duration::from_secs(3);
-/// A holder that refused a part this many times in a row cannot give it.
+/// A holder that refused a part this many times in a row is no source for it.
 const REFUSALS: u32 = 3;
-/// While flags hold recovery back: for how many objects a holder is looked for in one turn, and for how long
-/// those without one count as unfound.
+/// While flags disable recovery: for how many objects a source is searched in one turn, and for how long
+/// objects without one count as unfound.
 const LOOKED_FOR_MAX: usize = if cfg!(test) { 2 } else { 1000 };
 const LOOKED_FOR_RETRY: Duration = Duration::from_secs(60);
 
-/// To ourselves, from a holder.
+/// A pull: from a source to this OSD.
 struct Pull {
     object: ObjectId,
     part: Part,
@@ -65,7 +65,7 @@ struct Pull {
     slot: Option<WorkSlot>,
 }
 
-/// To a member that lacks it.
+/// A push to a member that lacks the part.
 struct PushOp {
     id: u64,
     /// None while its data is being read.
@@ -116,15 +116,15 @@ impl StraySource {
 
 #[derive(Default)]
 pub struct Recovery {
-    /// What requests wait for.
+    /// The parts that requests wait for.
     wanted: BTreeMap<ObjectId, Part>,
     pulls: BTreeMap<u64, Pull>,
     pushes: BTreeMap<(ObjectId, OsdId), PushOp>,
     /// No holder that can be asked has it; ask again then.
     unfound: BTreeMap<ObjectId, (Part, Time)>,
-    /// The last that was looked for.
+    /// The last object for which a source was searched.
     looked_for: Option<ObjectId>,
-    /// How often in a row a holder did not give what it has.
+    /// Consecutive failed pulls from each holder.
     refusals: BTreeMap<(ObjectId, OsdId), u32>,
     sources: BTreeMap<OsdId, StraySource>,
     /// Members that do not have, under the names of its clones, what they should have of an object: it is
@@ -137,14 +137,14 @@ impl Recovery {
     pub fn new(sources: BTreeMap<OsdId, StraySource>) -> Recovery {
         Recovery { sources, ..Recovery::default() }
     }
-    /// A request waits for some of an object.
+    /// A request waits for a part of an object.
     pub fn prioritize(&mut self, object: &ObjectId, part: &Part) {
         self.wanted.entry(object.clone()).or_default().add(part);
     }
     pub fn is_busy(&self) -> bool {
         !self.pulls.is_empty() || self.pushes.values().any(|send| !send.failed)
     }
-    /// Objects of which something is on its way.
+    /// Objects with transfers in flight.
     pub fn under_way(&self) -> BTreeSet<&ObjectId> {
         self.pulls
             .values()
@@ -223,13 +223,13 @@ impl Recovery {
     fn may_find(&self, object: &ObjectId, part: &Part) -> bool {
         self.unfound.get(object).is_none_or(|(unfound, _)| !part.clone().without(unfound).is_empty())
     }
-    /// What is on its way to us, or unfound.
+    /// Parts that are being pulled, or are unfound.
     fn not_to_ask(&self, object: &ObjectId) -> impl Iterator<Item = &Part> {
         let pulls = self.pulls.values().filter(move |pull| pull.object == *object);
         self.unfound.get(object).map(|(part, _)| part).into_iter().chain(pulls.map(|pull| &pull.part))
     }
-    /// Some of what we lack, without that. One after the other: all of it together may be a hundred thousand
-    /// keys.
+    /// The next missing part outside those. One at a time: all missing parts together may be a hundred
+    /// thousand keys.
     fn left_to_ask(&self, object: &ObjectId, lacking: Part) -> Part {
         self.not_to_ask(object).fold(lacking, |left, part| left.without(part))
     }
@@ -269,7 +269,7 @@ impl Scope<'_> {
         let view = Completeness { me: *me, interval: self.interval, own, members: Some(self.members) };
         self.remap.update(ctx, *pg, view, recovery, info);
     }
-    /// Whether we have some of what a member lacks of an object.
+    /// Whether this OSD has a part that a member lacks of an object.
     fn can_push(&self, lacking: &Missing, object: &ObjectId) -> bool {
         self.backend.can_push(&self.history.missing, lacking, object)
     }
@@ -333,7 +333,7 @@ impl Recovery {
             || map.has(map_flags::NOREBALANCE) && pg.completeness().is_only_misplaced()
     }
 
-    /// Nothing is fetched while flags forbid it, but unfound objects are to be reported.
+    /// Finds unfound objects while flags disable recovery.
     fn look_for_unfound(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         if !self.is_held_back(pg, &ctx.map) && !ctx.map.has(map_flags::NOBACKFILL) {
             return;
@@ -351,7 +351,7 @@ impl Recovery {
                 nowhere.push((object.clone(), part));
             }
         }
-        // From the first on when all were looked for.
+        // Begins again at the first object after the last.
         let looked_for = last.filter(|_| looked_at == LOOKED_FOR_MAX).cloned();
         let is_some_unfound = !nowhere.is_empty();
         let needs = nowhere.iter().filter_map(|(object, _)| Some(pg.history.missing.get(object)?.need));
@@ -366,7 +366,7 @@ impl Recovery {
         }
     }
 
-    /// What requests wait for, and what has to be everywhere before it is shown.
+    /// Recovers parts that requests wait for, and uncommitted parts.
     fn recover_wanted(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         let uncommitted = pg.ops.uncommitted().map(|(object, part)| (object.clone(), part.clone()));
         let wanted = self.wanted.iter().map(|(object, part)| (object.clone(), part.clone()));
@@ -410,7 +410,7 @@ impl Recovery {
 
     // ---- to ourselves ----
 
-    /// Takes from our own clones what we lack of an object whose metadata is here.
+    /// Copies missing parts of an object with current metadata from its local clones.
     fn share_from_clones(
         &mut self,
         pg: &mut Scope<'_>,
@@ -440,7 +440,7 @@ impl Recovery {
         slot: Option<WorkSlot>,
     ) {
         let now = ctx.now.mono;
-        // Nothing of an object has a place here before its metadata.
+        // An object's metadata is pulled before any other part.
         part.meta |= pg.history.missing.lacks_meta(&object);
         let need = pg.history.missing.get(&object).map(|stale| stale.need).unwrap_or_default();
         let source = self.find_source(pg, (ctx.store, &ctx.map), &object, &part, &tried);
@@ -491,7 +491,7 @@ impl Recovery {
         self.recover(pg, ctx);
     }
 
-    /// What we pulled, or some of it.
+    /// A pushed part arrived that this OSD had pulled.
     pub fn on_pulled(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, from: OsdId, mut push: Push) {
         let Some(pull) = self.pulls.get(&push.id) else { return };
         if pull.from.osd != from || pull.from.name_of(&pull.object) != push.object {
@@ -605,7 +605,7 @@ impl Recovery {
         }
     }
 
-    /// The member has that, but for `refused`.
+    /// The member stored the push, except for `refused`.
     pub fn on_pushed(
         &mut self,
         pg: &mut Scope<'_>,
@@ -640,7 +640,7 @@ impl Recovery {
 
     // ---- time, and sessions ----
 
-    /// Restarts what makes no progress, and asks again for what was unfound.
+    /// Restarts transfers without progress, and searches again for unfound objects.
     fn tick(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>) {
         let now = ctx.now.mono;
         self.unfound.retain(|_, (_, retry)| now < *retry);
