@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_may_see_a_write_that_is_not_answered_yet_but_not_take_it_back() {
+    fn reads_may_see_unacknowledged_writes_but_never_go_back() {
         assert_eq!(linearizable(&[append(1, 9, "a"), read(2, 3, "a"), read(4, 5, "a")]), Ok(()));
         let back = [append(1, 9, "a"), read(2, 3, "a"), entry(4, 5, Action::Read, Answer::NotFound)];
         assert!(linearizable(&back).is_err());

@@ -744,7 +744,7 @@ fn snapshots_of_old_images_are_in_their_header() {
 }
 
 #[test]
-fn what_has_no_snapshots_is_as_old_as_a_writer_says_even_if_it_is_not_there() {
+fn mtime_of_an_unsnapped_object_is_set_by_the_writer() {
     // A method that only reads would not get as far: there is no object.
     assert!(find("rbd", "assert_snapc_seq").unwrap().access.writes());
     let mut none = Memory::default();

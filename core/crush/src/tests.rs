@@ -238,7 +238,7 @@ fn random_bytes_and_maps_cut_before_the_names_end_are_refused() {
 }
 
 #[test]
-fn a_map_that_contains_itself_is_refused_and_even_so_can_be_mapped() {
+fn cyclic_crush_map_is_refused_and_mapping_terminates() {
     let mut map: CrushMap = from_slice(&captured()[0]).unwrap();
     map.bucket_mut(-3).unwrap().items[0] = -1;
     assert!(matches!(map.validate(), Err(Invalid::Cycle { .. })));

@@ -72,7 +72,7 @@ mod tests {
     use crate::Location;
 
     #[test]
-    fn a_pool_with_weights_of_its_own_is_placed_by_them_and_others_are_not() {
+    fn choose_args_of_a_pool_affect_only_that_pool() {
         let mut map = CrushMap::fresh(0);
         for osd in 0..3 {
             let place = Location::from([("root".to_string(), "default".to_string())]);

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bench_writes_what_it_was_asked_for_and_says_how_long_it_took() {
+    fn bench_writes_the_requested_bytes_and_reports_the_time() {
         let mut bench = Bench::new(Time::ZERO, (10_000, 4096), ConnId::Accepted(1), 1);
         let mut lens = Vec::new();
         while let Some(txn) = bench.next() {

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusual_silence_is_reported_again_and_again_and_taken_back_once() {
+    fn unusual_silence_is_reported_repeatedly_and_cancelled_once() {
         let mut beats = watching(1);
         (0..10).for_each(|n| assert_eq!(beats.heard(OTHER, Network::Public, at(100 * n)), None));
         assert_eq!(beats.silent(at(2_000)), []);

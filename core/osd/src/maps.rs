@@ -207,7 +207,7 @@ mod tests {
     /// Found by looking for values of omaps that are parts of something larger: 500 small maps held on to 64
     /// KiB each.
     #[test]
-    fn kept_maps_do_not_hold_on_to_what_came_with_them() {
+    fn kept_maps_do_not_pin_the_message_buffer() {
         let map = OsdMap::new([1; 16], Utime::ZERO, CrushMap::default());
         let next = Incremental::after(&map, Utime::ZERO);
         let (mut maps, mut txn) =

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_begins_and_no_more_than_allowed_go_on_at_a_time() {
+    fn most_urgent_scrub_starts_within_the_limit() {
         let pace = ScrubScheduler::new(Options::default().scrub());
         pace.propose(pg(1), 5);
         pace.propose(pg(2), 7);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_found_in_the_oldest_clone_that_is_not_older_unless_the_object_came_later() {
+    fn snapshot_reads_the_oldest_clone_not_older_than_it() {
         let mut set = SnapSet { seq: SnapId(2), ..SnapSet::default() };
         set.add_clone(&context(5, &[5, 4, 2]), 10);
         set.seq = SnapId(5);

@@ -595,7 +595,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_writes_at_a_time_write_what_one_after_the_other_would() {
+    fn parallel_writes_equal_sequential_ones() {
         let dir = tempfile::tempdir().unwrap();
         let mut images = Vec::new();
         for name in ["ring", "plain"] {
@@ -801,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_from_a_store_is_given_back_to_the_file_system() {
+    fn freed_blocks_are_punched_out_of_the_file() {
         use nacre_proto::transaction::{Change, StoredId, Transaction};
         use nacre_store::{Options, Store};
         let dir = tempfile::tempdir().unwrap();

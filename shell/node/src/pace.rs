@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_small_batches_of_a_calm_daemon_on_a_fast_device_are_waited_for() {
+    fn daemon_polls_only_for_small_batches_on_fast_devices() {
         let mut pace = Pace::default();
         assert!(!pace.may_block(4096), "the device is not known yet");
         (0..40).for_each(|_| pace.committed(Duration::from_micros(200)));

@@ -214,7 +214,7 @@ fn a_log_on_a_device_of_its_own_moves_and_its_loss_is_said() {
 }
 
 #[test]
-fn a_disk_is_replaced_under_load_with_the_same_number_and_another_one_goes_for_good() {
+fn osd_disk_is_replaced_and_another_osd_removed_under_load() {
     let c = Cluster::up_with(&["--processes", "--osds", "5"]).unwrap();
     c.run("ceph osd pool create load 16").unwrap();
     let load = c.start_load("load").unwrap();

@@ -63,7 +63,7 @@ fn written(line: &str) -> Option<u32> {
 
 #[test]
 #[ignore = "needs qemu and a guest's packages: cargo xtask soak guest"]
-fn a_guest_keeps_what_it_synced_when_the_cluster_and_then_its_host_die() {
+fn guest_keeps_synced_data_after_cluster_and_host_crash() {
     let c = Cluster::up().unwrap();
     let made = c.folder().join("guest");
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/guest/build.sh");

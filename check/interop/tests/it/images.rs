@@ -141,7 +141,7 @@ fn tasks_outlive_the_monitor_that_took_them_and_the_next_leader_does_them() {
 }
 
 #[test]
-fn an_encrypted_image_is_read_with_its_phrase_and_holds_nothing_that_can_be_read_without() {
+fn encrypted_image_is_readable_only_with_its_passphrase() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create images 8").unwrap();
     c.run("rbd pool init images").unwrap();

@@ -74,7 +74,7 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
 /// As a suspended machine: nobody has the changes any more that it missed, and it finds other processes where
 /// it had sessions. It jumps to the oldest map that it is told of, and takes nothing of another epoch.
 #[test]
-fn a_client_that_was_stopped_for_longer_than_maps_are_kept_goes_on() {
+fn client_paused_beyond_the_kept_maps_continues() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create load 8").unwrap();
     c.run("ceph config set mon mon_min_osdmap_epochs 20").unwrap();
@@ -186,7 +186,7 @@ impl Drop for Mounted<'_> {
 
 /// It said that it stops, and kept its process, its ports and its folder forever.
 #[test]
-fn a_monitor_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
+fn monitor_with_a_full_disk_stops_and_restarts_with_space() {
     let c = Cluster::up_with(&["--processes", "--mons", "3", "--osds", "1"]).unwrap();
     succeed(c.nacre("stop").arg("mon.c")).unwrap();
     let (folder, before) = (c.folder().join("mon.c"), c.folder().join("before"));

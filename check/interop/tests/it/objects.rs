@@ -95,7 +95,7 @@ fn python_bindings_find_cephs_results_and_error_numbers() {
 
 /// What is kept for it is seen by no `rados rm`, and was there for good.
 #[test]
-fn nothing_stays_of_what_a_late_writer_has_kept_for_a_snapshot_that_is_gone() {
+fn clones_made_for_a_removed_snapshot_are_trimmed() {
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create p 8").unwrap();
     let mut command = c.python_command("late_writer.py");

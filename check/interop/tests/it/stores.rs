@@ -126,7 +126,7 @@ fn rot_is_found_named_and_not_taken_for_data() {
 
 /// Once what was damaged was left out, and a primary said of it that it does not exist.
 #[test]
-fn what_is_rescued_from_a_rotten_disk_loses_nothing_that_others_have() {
+fn export_of_a_corrupt_disk_loses_nothing_that_others_have() {
     let c = Cluster::up_with(&["--processes"]).unwrap();
     c.run("ceph osd pool create p 8").unwrap();
     c.wait_clean().unwrap();
@@ -208,7 +208,7 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
 
 /// Of a pool with one copy nobody else can say what there was.
 #[test]
-fn the_only_copy_goes_on_from_what_was_rescued_when_an_operator_says_so() {
+fn salvaged_only_copy_serves_when_an_operator_accepts_it() {
     let c = Cluster::up_with(&["--processes"]).unwrap();
     c.run("ceph osd pool create p 8").unwrap();
     c.run("ceph config set global mon_allow_pool_size_one true").unwrap();

@@ -44,7 +44,7 @@ fn an_acknowledged_write_is_readable_after_the_primary_loses_power() {
 }
 
 #[test]
-fn everything_acknowledged_is_there_after_all_lose_power_at_once() {
+fn acknowledged_writes_survive_cluster_power_loss() {
     let mut c = three_osds(2);
     let pool = c.pool("p", 4);
     for n in 0..20 {

@@ -32,7 +32,7 @@ fn an_osd_that_was_paused_while_all_monitors_were_replaced_finds_the_new_ones() 
 /// Found by seed 0x1f, as soon as daemons had to authenticate: a monitor that was removed and restarted had no global
 /// ids, so it admitted no OSD that knew no other monitor.
 #[test]
-fn a_removed_monitor_that_restarted_tells_an_osd_of_the_new_ones() {
+fn restarted_removed_monitor_sends_the_new_monitor_map() {
     let mut c = super::three_osds(34);
     let pool = c.pool("p", 4);
     let paused = c.osds[2];

@@ -238,7 +238,7 @@ fn a_client_proves_itself_to_a_monitor_and_with_its_ticket_to_an_osd() {
 }
 
 #[test]
-fn who_has_not_the_key_is_refused_and_does_not_learn_whether_there_is_one() {
+fn client_without_the_key_is_refused_and_cannot_probe_entities() {
     let mut world = World::new();
     let wrong = Secret::generate(clock(), &mut world.entropy);
     for who in ["client.a", "client.nobody", "mon."] {

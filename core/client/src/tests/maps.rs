@@ -49,7 +49,7 @@ fn a_map_that_moves_nothing_costs_no_crush() {
 }
 
 #[test]
-fn an_osd_that_goes_down_costs_no_crush_and_moves_just_what_it_served() {
+fn osd_marked_down_moves_only_its_pgs_without_crush() {
     let mut w = busy();
     let osd = w.primary_of("o1");
     let served = (0..200).map(|n| format!("o{n}")).filter(|name| w.primary_of(name) == osd).count();

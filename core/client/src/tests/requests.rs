@@ -47,7 +47,7 @@ fn answer_listing(w: &mut World, (conn, tid, op): (ConnId, u64, OsdOp), data: By
 }
 
 #[test]
-fn a_listing_goes_through_the_pgs_in_the_order_of_reversed_hashes() {
+fn listing_visits_pgs_in_reversed_hash_order() {
     let mut w = World::up();
     let (pool, from) = (POOL, ListCursor::default());
     w.submit(RequestKind::List { pool, namespace: None, from, max: 3 });
@@ -87,7 +87,7 @@ fn a_listing_that_cannot_be_read_fails() {
 }
 
 #[test]
-fn a_refused_request_gives_its_errno_and_each_operations_outcome() {
+fn failed_request_returns_errno_and_result_of_each_operation() {
     let mut w = World::up();
     w.submit(write("a").create(true));
     let conn = w.open_osd(w.primary_of("a"));

@@ -203,7 +203,7 @@ fn paused_requests_leave_when_the_pause_ends() {
 }
 
 #[test]
-fn writes_wait_while_the_pool_is_full_unless_they_would_rather_fail() {
+fn writes_wait_while_the_pool_is_full_unless_fail_if_full() {
     let mut w = World::up();
     w.change(|inc| {
         let pool = Pool::replicated(3, 2, 8, 0, Utime::ZERO);
@@ -316,7 +316,7 @@ fn a_hole_in_the_maps_is_asked_for_and_old_maps_are_ignored() {
 }
 
 #[test]
-fn an_incremental_that_makes_no_sense_is_replaced_by_a_whole_map() {
+fn invalid_incremental_is_replaced_by_a_full_map() {
     let mut w = World::up();
     let (_, conn, tid, _) = w.write_sent("a");
     let inc = w.step(|_| {});

@@ -45,7 +45,7 @@ fn settings_of_pools_take_what_they_take_in_ceph() {
 }
 
 #[test]
-fn a_new_pool_has_the_rule_that_the_tool_puts_where_profiles_are() {
+fn new_pool_gets_the_default_crush_rule() {
     let (mut t, _) = TestMon::with_osds(3);
     let create = |more: Value| {
         let mut command = json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8 });

@@ -535,7 +535,7 @@ fn osd_down_times_and_restart_counts_survive_the_leader() {
 }
 
 #[test]
-fn an_osd_that_dies_soon_after_each_start_is_held_back_and_named() {
+fn crash_looping_osd_is_delayed_and_reported() {
     let (mut t, conns) = TestMon::with_osds(4);
     for life in 2..=4 {
         let report = failure(&t, 3, FailureEvidence::Refused);
@@ -607,7 +607,7 @@ fn osd_counts_as_empty_if_reported_after_its_last_pg_left() {
 }
 
 #[test]
-fn an_osd_that_holds_what_is_nowhere_else_does_not_go_by_mistake() {
+fn osd_with_the_only_copies_is_not_removed_without_force() {
     let (mut t, conns) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 8);
     super::pg_merge::serve(&mut t, &conns, pool);

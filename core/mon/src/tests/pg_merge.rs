@@ -52,7 +52,7 @@ fn ready(t: &TestMon, source: PgId) -> MergeReady {
 }
 
 #[test]
-fn groups_that_lie_together_become_one_when_their_primary_is_ready() {
+fn colocated_pgs_merge_when_their_primary_is_ready() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     serve(&mut t, &conns, pool);

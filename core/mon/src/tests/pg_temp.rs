@@ -46,7 +46,7 @@ fn complete_members_serve_until_their_primary_clears_pg_temp() {
 }
 
 #[test]
-fn a_primary_that_returns_does_not_lead_before_it_has_everything() {
+fn returning_primary_leads_only_when_complete() {
     let (mut t, mut conns, pool) = three_of_four();
     let gone = groups(&t, pool)[0].1.acting_primary.unwrap();
     t.run(json!({ "prefix": "osd down", "ids": [gone.to_string()] }));

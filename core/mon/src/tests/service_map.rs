@@ -66,7 +66,7 @@ fn registered_services_are_shown_with_their_metadata() {
 }
 
 #[test]
-fn a_service_that_says_farewell_or_nothing_at_all_is_no_longer_active() {
+fn service_ends_on_goodbye_or_timeout() {
     let mut t = TestMon::fresh();
     let (first, second) = (t.mirror(4201, "one"), t.mirror(4202, "one"));
     let close = MgrClose { daemon_name: "4201".to_string(), service_name: "rbd-mirror".to_string() };
@@ -96,7 +96,7 @@ fn a_service_that_comes_back_is_no_news() {
 }
 
 #[test]
-fn a_service_says_only_so_much_and_is_none_of_the_clusters_own_daemons() {
+fn service_metadata_is_limited_and_daemon_names_are_refused() {
     let (mut t, _) = TestMon::with_osds(1);
     let conn = t.mirror(4201, "one");
     t.send(conn, report(4201, Some("short")));

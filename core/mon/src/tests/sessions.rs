@@ -6,7 +6,7 @@ use crate::pending_txn::PendingTxn;
 use nacre_base::SnapId;
 
 #[test]
-fn the_first_words_of_a_client_are_answered_even_without_any_options() {
+fn banner_without_features_is_answered() {
     let mut t = TestMon::fresh();
     let conn = t.client();
     t.send(conn, MonGetMap);
@@ -256,7 +256,7 @@ fn removed_snapshot_is_purged_once_every_pg_trimmed_it() {
 /// Found by the simulator: a snapshot that was made in the epoch in which another was removed counted as
 /// removed from then on, and whatever was kept for it was trimmed.
 #[test]
-fn a_snapshot_that_is_made_beside_the_removal_of_another_is_not_taken_for_removed() {
+fn snapshot_created_beside_a_removal_is_not_removed() {
     let (mut t, _) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     let op = |snap| PoolOp {
@@ -299,7 +299,7 @@ fn rados_df_gets_its_numbers() {
 }
 
 #[test]
-fn everything_is_there_after_a_restart_and_no_id_is_given_twice() {
+fn state_survives_restart_and_ids_are_unique() {
     let (mut t, conns) = TestMon::with_osds(3);
     let pool = t.create_pool("p", 4);
     t.activate(&conns, pool);

@@ -317,7 +317,7 @@ fn an_osd_is_not_ok_to_stop_while_another_member_lacks_something_or_nothing_serv
 }
 
 #[test]
-fn an_osd_that_may_go_goes_without_being_asked_twice_and_one_that_is_gone_is_no_error() {
+fn removable_osd_is_purged_and_absent_one_is_no_error() {
     let mut t = TestMon::with_osds(3).0;
     let new = |id: i32| json!({ "prefix": "osd new", "uuid": format!("00000000-0000-0000-0000-00000000000{id}"), "id": id });
     let go = |t: &mut TestMon, prefix: &str, id: i32| {
@@ -343,7 +343,7 @@ fn an_osd_that_may_go_goes_without_being_asked_twice_and_one_that_is_gone_is_no_
 }
 
 #[test]
-fn an_osd_that_is_stopped_is_down_with_a_flag_that_goes_when_it_comes_back() {
+fn stopped_osd_is_flagged_until_it_boots() {
     let mut t = TestMon::with_osds(2).0;
     let stop = json!({ "prefix": "osd stop", "ids": ["1"] });
     assert_eq!(t.run(stop.clone()), "stop osd.1. ");

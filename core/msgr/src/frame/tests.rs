@@ -145,7 +145,7 @@ fn frames_received_together_are_split() {
 }
 
 #[test]
-fn what_is_large_can_be_read_into_its_place_and_data_lie_where_a_device_takes_them() {
+fn large_data_is_received_in_place_and_aligned() {
     for lens in [[200, 0, 4 << 20], [5000, 20, 100_000], [0, 0, 1 << 20], [100_000, 0, 0]] {
         let whole = message(&mut writer(), 1, lens);
         for before in [BLOCK_LEN, BLOCK_LEN + 1, BLOCK_LEN + 20_000] {

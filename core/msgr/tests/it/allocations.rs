@@ -53,7 +53,7 @@ fn a_message_costs_two_small_allocations_to_send_and_at_most_one_to_receive() {
 }
 
 #[test]
-fn a_stranger_cannot_make_us_allocate_more_than_a_few_kilobytes() {
+fn unauthenticated_peer_can_cause_only_small_allocations() {
     for announced in [8 << 10, (8 << 10) + 1, 1 << 20, u32::MAX] {
         let mut server = new_server(osd_config());
         receive(&mut server, written(&mut new_client(client_config())).slice(..26)).unwrap();
@@ -85,7 +85,7 @@ fn a_message_over_the_limit_is_refused_before_anything_is_allocated_for_it() {
 }
 
 #[test]
-fn a_sealed_message_over_the_limit_gets_no_memory_either_and_one_of_4_mib_is_copied_once() {
+fn oversized_sealed_message_allocates_nothing_and_4_mib_is_copied_once() {
     let (mut client, mut server) = secure::pair();
     let sent = RawMessage { data: Bytes::from(vec![7; 4 << 20]), ..message(1, b"front", b"") };
     let (_, largest) = allocations(|| client.send(sent));

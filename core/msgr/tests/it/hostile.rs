@@ -271,7 +271,7 @@ fn a_message_that_is_missing_or_comes_twice_ends_the_connection() {
 }
 
 #[test]
-fn a_message_that_its_sender_gave_up_is_dropped_and_its_number_used() {
+fn aborted_message_is_dropped_and_its_number_used() {
     let (mut client, mut server) = pair();
     client.send(message(1, b"front", b"data"));
     let mut aborted = written(&mut client).to_vec();

@@ -177,7 +177,7 @@ fn the_data_of_a_message_is_neither_copied_when_sent_nor_when_it_arrives_in_one_
 }
 
 #[test]
-fn a_large_segment_that_comes_in_pieces_is_gathered_in_one_buffer_of_its_size() {
+fn large_segment_is_received_into_one_buffer() {
     let (mut client, mut server) = pair();
     let data = Bytes::from(vec![7; 1 << 20]);
     client.send(RawMessage { data: data.clone(), ..message(1, b"front", b"") });

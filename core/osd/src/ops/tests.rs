@@ -172,7 +172,7 @@ fn an_omap_is_emptied_of_what_was_put_there_just_before() {
 }
 
 #[test]
-fn values_of_an_omap_do_not_hold_on_to_the_request_that_they_came_in() {
+fn omap_values_do_not_pin_the_request_buffer() {
     let mut o = Object::new();
     let (value, held) = received(b"value");
     o.run([Op::OmapSetVals(BTreeMap::from([("key".into(), value)]))]);
@@ -201,7 +201,7 @@ fn an_operation_that_may_fail_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_deleted_object_that_is_written_again_has_nothing_of_the_old_one() {
+fn recreated_object_has_no_old_content() {
     let mut o = Object::new();
     let pairs = BTreeMap::from([(Name::from("k"), bytes("v"))]);
     o.run([full("long text"), Op::SetXattr { name: "a".into(), value: bytes("1") }, Op::OmapSetVals(pairs)]);
@@ -328,7 +328,7 @@ fn tier_operations_fail_as_in_an_untiered_pool() {
 }
 
 #[test]
-fn an_object_is_dirty_but_when_it_was_called_clean_and_did_not_change_since() {
+fn object_is_dirty_unless_unchanged_since_undirty() {
     let mut o = Object::new();
     assert_eq!(o.run([Op::Undirty]).result, 0);
     assert_eq!(o.run([Op::IsDirty]).result, -ENOENT, "that made nothing");
@@ -348,7 +348,7 @@ fn an_object_is_dirty_but_when_it_was_called_clean_and_did_not_change_since() {
 
 /// Also a watch, which clients do not count as a change.
 #[test]
-fn an_object_is_as_old_as_the_last_request_that_wrote_to_it_and_said_when() {
+fn mtime_is_that_of_the_last_write_with_a_time() {
     let mut o = Object::new();
     let stat = |o: &mut Object| o.run([Op::Stat]).outputs[0].1.clone();
     let at = |sec| to_vec(&(4_u64, Utime { sec, nsec: 0 }));
@@ -381,7 +381,7 @@ fn a_request_fails_with_a_copy_even_if_the_copy_may_fail() {
 }
 
 #[test]
-fn an_object_that_was_removed_is_gone_even_if_another_is_made_at_once() {
+fn removed_object_is_gone_even_if_recreated_at_once() {
     let mut o = Object::new();
     o.run([full("first")]);
     assert!(o.run([Op::Delete, full("second")]).change.vanishes);
@@ -488,7 +488,7 @@ fn limits_are_errors_and_not_allocations() {
 
 /// Against a plain map.
 #[test]
-fn any_vector_of_omap_operations_does_what_it_would_do_one_by_one() {
+fn omap_operations_in_one_request_equal_single_ones() {
     let mut rng = nacre_base::Rng::new(10);
     let all = Op::OmapGetKeys { after: Name::default(), max: 99 };
     let listed = |plain: &BTreeMap<Name, Bytes>| (plain.keys().cloned().collect::<Vec<Name>>(), false);

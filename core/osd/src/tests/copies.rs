@@ -108,7 +108,7 @@ fn a_source_can_be_in_another_pool() {
 }
 
 #[test]
-fn a_copy_of_nothing_of_itself_or_of_another_version_is_refused() {
+fn copy_from_absent_own_or_changed_object_is_refused() {
     let mut w = World::new(4, 3, 3, 2, 4);
     w.run_ops("to", write("as before"));
     let version = w.run_ops("from", write("new")).user_version;
@@ -128,7 +128,7 @@ fn a_copy_of_nothing_of_itself_or_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_source_that_changes_meanwhile_is_copied_as_it_was_at_one_moment() {
+fn copy_from_a_changing_source_is_consistent() {
     for seed in 0..20 {
         let mut w = World::new(seed, 3, 3, 2, 4);
         let (from, to) = apart(&mut w);

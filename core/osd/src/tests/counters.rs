@@ -91,7 +91,7 @@ fn report_request_gets_an_increasing_sequence_number() {
 }
 
 #[test]
-fn requests_show_how_far_they_came_and_the_last_ones_are_remembered() {
+fn op_history_shows_steps_and_keeps_recent_ops() {
     let mut w = World::new(2, 3, 3, 2, 4);
     w.run_ops("a", write("1"));
     let osd = primary(&w, "a");

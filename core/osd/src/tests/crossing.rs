@@ -147,7 +147,7 @@ fn no_copy_is_put_right_of_what_is_deleted_meanwhile() {
 /// A push without metadata reached a member that had meanwhile discarded its copy: it reported the object as
 /// recovered.
 #[test]
-fn a_part_that_comes_without_the_metadata_that_it_needs_is_not_taken_for_stored() {
+fn push_without_required_metadata_is_not_stored() {
     for seed in 1..12 {
         let mut w = World::new(seed, 3, 3, 2, 1);
         w.place(vec![(0, osds(&[0, 1, 2]))]);

@@ -70,7 +70,7 @@ fn pg_state_shows_unfound_objects() {
 }
 
 #[test]
-fn a_request_that_waits_for_long_is_reported_until_it_is_answered() {
+fn slow_request_is_reported_until_answered() {
     let mut w = world(7);
     let values = || [("osd_op_complaint_time".to_string(), "4".to_string())].into();
     w.tell_osds(|| Config { values: values() }.into());

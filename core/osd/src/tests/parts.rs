@@ -431,7 +431,7 @@ fn read_that_waits_for_a_block_delays_no_other_read() {
 
 /// As after a start that found a part of the log corrupt.
 #[test]
-fn a_block_that_the_store_lost_is_missing_at_once_and_comes_back_unasked() {
+fn lost_block_enters_the_missing_set_and_is_recovered() {
     for osd in 0..3 {
         let mut w = World::new(3, 3, 3, 2, 1);
         w.allow_errors = true;
@@ -573,7 +573,7 @@ fn only_copy_is_recovered_except_for_its_bad_block() {
 }
 
 #[test]
-fn nothing_is_recovered_while_the_cluster_says_so_but_what_requests_wait_for() {
+fn norecover_allows_only_recovery_for_waiting_requests() {
     let mut w = World::new(5, 3, 3, 2, 1);
     w.run_ops("a", write(&"old ".repeat(200)));
     w.run_until("clean", World::all_clean);

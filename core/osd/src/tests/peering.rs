@@ -136,7 +136,7 @@ fn stopping_osd_ends_its_leases_and_answers_no_reads() {
 }
 
 #[test]
-fn an_osd_that_the_map_says_is_stopped_ends_and_is_there_again_when_it_is_started() {
+fn osd_stopped_by_the_map_exits_and_boots_on_restart() {
     let mut w = World::new(9, 3, 3, 2, 8);
     w.run_until("clean", World::all_clean);
     w.change(|_, inc| {

@@ -17,7 +17,7 @@ fn at(w: &mut World, snap: u64, name: &str) -> Result<Bytes, i32> {
 }
 
 #[test]
-fn a_snapshot_shows_what_was_there_whatever_happens_to_the_object() {
+fn snapshot_content_survives_changes_of_the_object() {
     let mut w = World::new(1, 3, 3, 2, 4);
     w.run_ops("a", write("one"));
     w.write_under(1, &[1]);

@@ -86,7 +86,7 @@ fn an_unreadable_object_comes_back_from_others() {
 
 /// What is sent takes its place. Those that lack everything are too many to be examined when an OSD starts.
 #[test]
-fn an_unreadable_object_that_lacks_everything_comes_from_others() {
+fn unreadable_object_is_recovered_from_others() {
     let mut w = stale(8, object("added"));
     w.corrupt(2, |store| {
         let record = &mut store.records.get_mut(&StoredId::Pg(SpgId::replicated(PG))).unwrap().omap;

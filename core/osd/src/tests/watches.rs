@@ -47,7 +47,7 @@ fn a_watch_ends_when_its_client_is_silent_for_its_timeout() {
 }
 
 #[test]
-fn a_client_that_hangs_up_and_stays_away_watches_no_longer_within_seconds() {
+fn watch_of_a_disconnected_client_ends_within_seconds() {
     let (mut w, primary) = watched();
     w.reset_between(primary, CLIENT);
     w.run_for(Duration::from_secs(3));

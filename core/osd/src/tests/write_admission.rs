@@ -203,7 +203,7 @@ fn requests_that_waited_for_peering_start_as_memory_permits() {
 
 /// Found by seed 0xec2c: while a lease was missing, everything that clients had asked for was read and kept.
 #[test]
-fn objects_are_read_for_clients_as_many_at_a_time_as_there_is_memory_for() {
+fn concurrent_reads_are_limited_by_memory() {
     let mut w = World::new(6, 3, 3, 2, 4);
     w.memory = 16 << 20;
     for osd in 0..3 {

@@ -61,7 +61,7 @@ fn open(disk: &SimDisk) -> (Store, Report) {
 }
 
 #[test]
-fn a_corrupt_content_in_the_log_is_an_error_for_its_block_and_nothing_else() {
+fn corrupt_log_content_is_an_error_for_its_block_only() {
     let (disk, mut store) = fresh(1);
     for (id, byte) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
         write_block(&mut store, &disk, id, byte);
@@ -108,7 +108,7 @@ fn a_corrupt_head_is_read_from_the_record_behind_it() {
 }
 
 #[test]
-fn a_torn_last_record_is_dropped_but_a_corrupt_one_that_was_confirmed_is_damage() {
+fn torn_last_record_is_dropped_and_corrupt_confirmed_one_is_reported() {
     let (disk, mut store) = fresh(3);
     write_block(&mut store, &disk, "a", 1);
     write_block(&mut store, &disk, "a", 2);

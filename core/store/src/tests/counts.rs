@@ -114,7 +114,7 @@ fn small_writes_that_wait_together_share_one_durable_write() {
 }
 
 #[test]
-fn small_writes_come_to_their_place_many_at_a_time_with_one_flush() {
+fn deferred_writes_are_placed_in_batches_with_one_flush() {
     let (disk, mut store) = Counting::new(1 << 30, 128 << 20);
     let mut placed = [0; 4];
     let mut slices = 0;
@@ -150,7 +150,7 @@ fn a_large_write_is_written_once() {
 }
 
 #[test]
-fn a_checkpoint_writes_what_changed_until_that_outgrows_the_whole() {
+fn checkpoint_writes_changes_until_they_outgrow_a_full_run() {
     let (disk, mut store) = Counting::new(64 << 20, 4 << 20);
     let checkpoint = |store: &mut Store| {
         store.request_checkpoint();

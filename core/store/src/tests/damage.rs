@@ -196,7 +196,7 @@ fn unreadable_sector_fails_its_block_until_rewritten() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_fails_its_block_only_among_others_that_are_scattered() {
+fn unreadable_sector_fails_only_its_block_of_a_scattered_read() {
     let (disk, mut store) = fresh(8);
     let ids = ["a", "b"].map(StoredId::meta);
     for at in (0..40).rev() {

@@ -160,7 +160,7 @@ fn impossible_metadata_is_refused_on_open() {
 }
 
 #[test]
-fn an_object_that_cannot_be_is_unreadable_and_the_others_are_not() {
+fn impossible_object_is_unreadable_and_others_are_readable() {
     let objects = [
         ("a", body(4096, &[(0, 200, 1)])),
         ("far", body(u64::MAX, &[(0, 201, 1)])),
@@ -262,7 +262,7 @@ fn pages_that_are_not_in_order_are_not_merged() {
 
 /// It is not known better until all objects are read; it was an expectation that was not met.
 #[test]
-fn a_checkpoint_that_needs_more_space_than_was_kept_waits_for_it() {
+fn checkpoint_waits_for_space_beyond_its_reserve() {
     let objects: Vec<(&'static str, Vec<u8>)> =
         ["a", "b", "c", "d"].iter().map(|name| (*name, body(0, &[]))).collect();
     let disk = forged(&objects, &[(Extent { start: 200, len: 700 }, 1)], |directory| {

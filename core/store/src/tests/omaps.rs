@@ -299,7 +299,7 @@ fn log_only(store: &mut Store, disk: &SimDisk) {
 }
 
 #[test]
-fn an_object_whose_list_of_leaves_could_not_be_read_when_it_was_changed_stays_lost_and_its_copy_does_not() {
+fn object_with_unreadable_leaf_list_stays_lost_and_its_copy_does_not() {
     let (disk, store, [id, copy]) = object_and_copy();
     corrupt_page(&store, &disk, &id);
     let (mut store, _) = Store::open_paged(disk.clone()).unwrap();
@@ -328,7 +328,7 @@ fn an_object_whose_list_of_leaves_could_not_be_read_when_it_was_changed_stays_lo
 }
 
 #[test]
-fn a_store_opens_whose_leaf_could_not_be_read_when_it_was_changed_and_can_be_when_the_log_is_replayed() {
+fn store_opens_after_a_leaf_was_unreadable_only_before_replay() {
     let (disk, store, [id, copy]) = object_and_copy();
     let found = store.find(&id).unwrap().unwrap();
     let leaves = &found.object().omap().leaves;

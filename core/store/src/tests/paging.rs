@@ -52,7 +52,7 @@ fn listed(store: &Store) -> Vec<StoredId> {
 }
 
 #[test]
-fn all_is_listed_in_order_while_a_checkpoint_of_many_is_under_way() {
+fn listing_is_ordered_during_a_checkpoint() {
     let (disk, mut store) = fresh();
     store.limit_memory(64 << 20);
     (0..2500).for_each(|n| submit(&mut store, &object(n), [attr(b"old")]));
@@ -216,7 +216,7 @@ fn corrupt_page_of(run: &crate::runs::SortedRun, disk: &SimDisk, id: &StoredId) 
 }
 
 #[test]
-fn a_corrupt_page_is_an_error_for_its_objects_until_they_are_written_anew() {
+fn corrupt_page_fails_its_objects_until_rewritten() {
     let (disk, mut store) = fresh();
     for n in 0..1000 {
         submit(
@@ -342,7 +342,7 @@ fn record_unreadable_during_a_change_stays_lost() {
 }
 
 #[test]
-fn a_store_of_the_version_before_is_opened_and_its_next_checkpoint_is_of_this_one() {
+fn previous_format_is_opened_and_upgraded_by_a_checkpoint() {
     let (disk, mut store) = fresh();
     for n in 0..300 {
         submit(

@@ -138,7 +138,7 @@ fn a_small_object_takes_a_few_hundred_bytes_besides_its_attributes() {
 }
 
 #[test]
-fn four_mebibytes_take_a_few_bytes_for_each_block_also_when_overwritten_at_random() {
+fn four_mib_objects_need_few_index_bytes_per_block() {
     let whole = || (0..20).map(|n| write(n, 0, 4 << 20));
     let fresh = bytes_each(20, whole());
     let mut rng = Rng::new(1);

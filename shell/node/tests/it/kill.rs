@@ -183,7 +183,7 @@ fn object(n: u64) -> ObjectId {
 }
 
 #[test]
-fn a_daemon_whose_store_is_full_ends_with_its_word_kept_and_alone() {
+fn full_store_stops_its_daemon_without_losing_acknowledged_writes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     format(&path, 32 << 20);

@@ -107,7 +107,7 @@ fn one_session_too_many_is_turned_away_until_another_leaves() {
 }
 
 #[test]
-fn a_peer_that_answers_nothing_is_given_up_and_one_that_is_only_idle_is_kept() {
+fn silent_peer_is_disconnected_and_idle_peer_is_kept() {
     let limits = Limits {
         idle_probe: Duration::from_millis(200),
         idle_timeout: Duration::from_secs(3),
@@ -143,7 +143,7 @@ fn a_peer_that_takes_nothing_of_what_waits_for_it_is_cut() {
 }
 
 #[test]
-fn a_peer_that_reads_slower_than_it_asks_is_cut_before_its_answers_fill_the_memory() {
+fn slow_reader_is_disconnected_before_replies_fill_memory() {
     // Without a pause of its requests, so that only the last limit holds.
     let limits = Limits { unsent_pause: usize::MAX, unsent_max: 1 << 20, ..Limits::default() };
     let (_server, addr, ended) = watched(limits);
@@ -192,7 +192,7 @@ fn stat() -> Message {
 }
 
 #[test]
-fn requests_without_data_are_read_as_many_as_there_is_memory_for() {
+fn requests_without_data_are_limited_by_memory() {
     let (heard, hears_kept) = channel();
     let limits = Limits { received_max: 1 << 20, ..Limits::default() };
     let (server, addr) = listen(EntityType::Osd, limits, || Keep(Vec::new(), heard));

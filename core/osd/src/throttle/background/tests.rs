@@ -28,7 +28,7 @@ fn serve(share: &mut Throttle<Pace>, served: &mut (u64, Duration), micros: u64) 
 }
 
 #[test]
-fn beside_clients_it_begins_with_one_at_a_time_and_grows_while_they_do_not_wait_for_it() {
+fn recovery_beside_clients_starts_at_one_and_grows_while_latency_is_low() {
     let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     (0..5).for_each(|_| serve(&mut share, &mut served, 1000));
     let mut slots = take_all(&share, at(1000));
@@ -92,7 +92,7 @@ fn a_higher_priority_lets_clients_wait_longer() {
 }
 
 #[test]
-fn clients_that_were_never_seen_without_it_are_not_taken_for_slow() {
+fn latency_baseline_is_learned_during_recovery() {
     let (mut share, mut served) = (pace(LIMITS), (0, Duration::ZERO));
     let slots = take_all(&share, at(0));
     serve(&mut share, &mut served, 9000);

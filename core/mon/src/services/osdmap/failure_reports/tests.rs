@@ -68,7 +68,7 @@ fn two_witnesses_are_enough_and_one_is_not() {
 }
 
 #[test]
-fn witnesses_must_be_in_different_domains_of_the_highest_level_that_has_them() {
+fn reporters_must_be_in_different_failure_domains() {
     let map = map(4, 3); // hosts of three, racks of two hosts
     check(&map, &[(3, 0), (6, 0)], 400, &[0]);
     check(&map, &[(3, 0), (4, 0), (5, 0)], 2_000, &[]); // all in one rack, and the other rack hears it
@@ -84,7 +84,7 @@ fn when_a_rack_dies_the_other_rack_is_believed() {
 }
 
 #[test]
-fn of_two_osds_the_lower_number_stays_when_they_lose_each_other() {
+fn lower_osd_id_stays_up_when_two_lose_each_other() {
     check(&map(1, 2), &split(&[0], &[1]), 600, &[1]);
 }
 
@@ -95,13 +95,13 @@ fn isolated_osd_is_marked_down_and_no_other() {
 }
 
 #[test]
-fn of_a_split_network_the_greater_part_stays_and_of_equal_halves_one() {
+fn larger_side_of_a_partition_stays_up() {
     check(&map(6, 1), &split(&[0, 1], &[2, 3, 4, 5]), 20_000, &[0, 1]);
     check(&map(6, 1), &split(&[0, 2, 4], &[1, 3, 5]), 20_000, &[1, 3, 5]);
 }
 
 #[test]
-fn a_link_that_stays_broken_costs_one_of_its_ends_after_a_while() {
+fn persistently_broken_link_marks_one_end_down() {
     check(&map(3, 1), &split(&[0], &[1]), 4_900, &[]);
     check(&map(3, 1), &split(&[0], &[1]), 20_000, &[1]);
     // Only one direction; but osd.0 has another one.
