@@ -1,4 +1,4 @@
-//! What one daemon was told with `ceph tell DAEMON config set` or `injectargs`, until its process ends.
+//! Options set on one daemon with `ceph tell DAEMON config set` or `injectargs`, until its process ends.
 
 use crate::{Daemon, Kind, Opt, ParseError, Value, find};
 use nacre_base::errno;

@@ -1,4 +1,4 @@
-//! What an OSD counts: `ceph tell osd.N perf dump`.
+//! Counters of an OSD: `ceph tell osd.N perf dump`.
 
 use nacre_perf::{Registry, counters};
 use std::sync::Arc;

@@ -33,7 +33,7 @@ impl Blocks {
     pub fn bytes(&self) -> usize {
         self.table.bytes() + (self.shared.len() + self.inner.len()) * 24 + self.changed.bytes()
     }
-    /// What a checkpoint that begins now has to say.
+    /// The content of a checkpoint that begins now.
     pub fn take_changed(&mut self) -> Vec<(Extent, u32)> {
         std::mem::take(&mut self.changed).iter().collect()
     }

@@ -551,7 +551,7 @@ impl Recovery {
             }
         }
     }
-    /// Whose blocks the log has lost.
+    /// Objects whose blocks the log has lost.
     fn lost_blocks(&self) -> Vec<(StoredId, u64)> {
         if self.damaged.is_empty() {
             return Vec::new();

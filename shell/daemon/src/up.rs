@@ -1,4 +1,4 @@
-//! `nacre up` and what belongs to it.
+//! The command `nacre up`.
 
 use crate::check::Proof;
 use crate::cluster::{Cluster, Monitor, PORT_BASE_DEFAULT, Requested};

@@ -29,8 +29,8 @@ fn an_osd_that_was_paused_while_all_monitors_were_replaced_finds_the_new_ones() 
     c.check_replicas(None).unwrap();
 }
 
-/// Found by seed 0x1f, as soon as daemons had to authenticate: a monitor that was removed and restarted had no global
-/// ids, so it admitted no OSD that knew no other monitor.
+/// Found by seed 0x1f, as soon as daemons had to authenticate: a monitor that was removed and restarted had
+/// no global ids, so it admitted no OSD that knew no other monitor.
 #[test]
 fn restarted_removed_monitor_sends_the_new_monitor_map() {
     let mut c = super::three_osds(34);

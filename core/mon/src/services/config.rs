@@ -56,7 +56,7 @@ impl ConfigKey {
 }
 
 impl ConfigEntity {
-    /// How close a section is to this entity; none if it is for others.
+    /// How specific a section is for this entity; none if it does not apply.
     fn rank(&self, key: &ConfigKey) -> Option<u8> {
         let masked = match key.mask.split_once(':') {
             None => true,

@@ -53,7 +53,7 @@ impl Session {
             refilled: now,
         }
     }
-    /// Which monitor of this cluster is there, if it is one.
+    /// The monitor of this cluster at that address, if there is one.
     pub fn monitor(&self) -> Option<u64> {
         let num = u64::try_from(self.peer.num).ok().filter(|_| self.is_same_cluster)?;
         // No member has number zero.

@@ -92,11 +92,11 @@ pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
     check_range(extent.off, extent.len)?;
     let mut data = data.clone();
     if extent.truncate_seq != 0 && extent.truncate_seq < draft.info.truncate_seq {
-        // Sent before a truncation that is already done here: what lies beyond stays cut off.
+        // Sent before a truncation that is already applied here: data beyond the new size is dropped.
         data.truncate(draft.size.saturating_sub(extent.off).min(data.len() as u64) as usize);
     }
     if extent.truncate_seq > draft.info.truncate_seq {
-        // Sent after a truncation that is yet to come.
+        // Sent after a truncation that has not arrived yet.
         check_range(0, extent.truncate_size)?;
         if draft.exists && draft.size > extent.truncate_size {
             draft.truncate(extent.truncate_size);
@@ -106,7 +106,7 @@ pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
         draft.info.truncate_size = extent.truncate_size;
     }
     if extent.len == 0 && draft.size < extent.off {
-        // Nothing is written there, and yet the object reaches so far.
+        // No data is written, but the object extends to that offset.
         draft.touch();
         draft.truncate(extent.off);
     }

@@ -40,7 +40,7 @@ impl Pg {
     pub fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Active(_))
     }
-    /// Since when it serves, and its newest write, which every member has and after which none comes.
+    /// The interval's start, and the newest write: all members have it, and no later one exists.
     pub fn ready_to_merge(&self) -> Option<(Epoch, Version)> {
         let Phase::Active(active) = &self.phase else { return None };
         active.ops.is_ready_to_merge().then_some((self.interval.start, self.history.info.last_update))

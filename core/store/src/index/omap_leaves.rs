@@ -31,7 +31,7 @@ impl Shares {
     pub fn shared(&self) -> &BTreeMap<u64, u32> {
         &self.shared
     }
-    /// What a checkpoint that begins now has to say.
+    /// The content of a checkpoint that begins now.
     pub fn take_changed(&mut self) -> Vec<(u64, u32)> {
         std::mem::take(&mut self.changed).into_iter().collect()
     }

@@ -135,7 +135,7 @@ fn space(cx: &Context<'_>, pgs: &PgStats, map: &OsdMap, checks: &mut Checks) {
     let order = [
         ("nearfull_ratio", ratios.nearfull, "backfillfull_ratio", ratios.backfillfull, "increased"),
         ("backfillfull_ratio", ratios.backfillfull, "full_ratio", ratios.full, "increased"),
-        // Ceph has the failsafe give way; a store here would be full.
+        // Ceph ignores the failsafe ratio here; in Nacre the store would be full.
         ("full_ratio", ratios.full, "osd_failsafe_full_ratio", FullRatios::FAILSAFE, "which counts"),
     ];
     let disorder: Vec<String> = order

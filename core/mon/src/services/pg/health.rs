@@ -213,7 +213,7 @@ fn pools(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
         });
         let detail: Vec<String> = lines.collect();
         let summary = format!("Some pool(s) have the {} flag(s) set", set.join(", "));
-        // An operator set them, and knows what for.
+        // Set by an operator on purpose.
         let (severity, count) = (Severity::Ok, detail.len() as i64);
         checks.insert("POOL_SCRUB_FLAGS", Check { severity, summary, count, detail });
     }

@@ -180,7 +180,7 @@ impl ClientOps {
         }
     }
 
-    /// All up to here is committed, unless something from before the interval is not yet.
+    /// All entries up to here are committed, unless one from before the interval is not yet.
     pub(super) fn note_committed(&mut self, pg: &mut Scope<'_>, version: Version) {
         self.drop_committed(&pg.history.missing, pg.members);
         if self.uncommitted.is_empty() {

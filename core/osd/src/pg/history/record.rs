@@ -156,8 +156,8 @@ impl RecordChanges {
     }
 }
 
-/// The `pg_num` of a pool; if it shrank meanwhile, or is gone, as many as it must have had for this placement group to
-/// exist.
+/// The `pg_num` of a pool; if it shrank meanwhile, or is gone, as many as it must have had for this placement
+/// group to exist.
 pub fn least_pg_num(map: &OsdMap, pg: PgId) -> u32 {
     map.pools.get(&pg.pool).map_or(0, |pool| pool.pg_num).max(pg.seed + 1)
 }
@@ -181,8 +181,8 @@ impl Record {
             is_untrusted: false,
         }
     }
-    /// Of a placement group of which only objects are here, or some of them: nothing counts before it was compared
-    /// with another holder's.
+    /// Of a placement group of which only objects are here, or some of them: nothing counts before it was
+    /// compared with another holder's.
     pub fn of_remains(pg_num: u32) -> Record {
         let info = PgInfo { incomplete: true, pg_num, ..PgInfo::default() };
         Record { is_untrusted: true, ..Record::new(info) }
@@ -236,7 +236,7 @@ impl Record {
         }))
     }
 
-    /// Everything, for a placement group that is new here.
+    /// Writes all of the history of a placement group that is new here.
     pub fn store(&self, pg: PgId, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(pg);
         changes.info(&self.info);

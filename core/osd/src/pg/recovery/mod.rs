@@ -729,7 +729,8 @@ impl Pg {
         }
     }
 
-    /// An OSD that is no member has the placement group: it may be a recovery source, or is in the way.
+    /// A stray announced that it has the placement group: it may be a recovery source, or its copy is
+    /// deleted.
     pub fn on_stray_notify(&mut self, ctx: &mut Ctx<'_>, from: OsdId, info: PgInfo) {
         let clean = self.is_clean();
         match &mut self.phase {
