@@ -1,4 +1,4 @@
-//! Nonsense on the daemons' ports ends that connection, is logged once, and harms nobody.
+//! Malformed input on the daemons' ports ends that connection, is logged once, and disturbs no other client.
 
 use nacre_interop::Cluster;
 use std::io::{Read, Write};

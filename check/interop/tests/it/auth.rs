@@ -1,4 +1,4 @@
-//! Who is who, and who may do what, for stock clients.
+//! Authentication and capabilities of stock clients.
 
 use nacre_interop::{Cluster, succeed, text, wait_until};
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn users_do_what_they_may_and_nothing_else() {
     for denied in ["rados -p theirs put a /etc/hostname", "rados -p theirs rm there", "rados -p mine ls"] {
         assert!(reader.is_denied(denied), "{denied}");
     }
-    // Nobody, somebody with another key, and somebody who shows none.
+    // An unknown entity, an entity with another's key, and a client without a key.
     let key = c.folder().join("client.reader.keyring");
     let forged = std::fs::read_to_string(&key).unwrap().replace("client.reader", "client.admin");
     std::fs::write(&key, forged).unwrap();
@@ -170,7 +170,7 @@ fn all_that_is_said_can_be_encrypted() {
     c.run(&format!("rados {plain} -p p get large {}", back.display())).unwrap();
 }
 
-/// As it was before anybody had keys.
+/// A cluster from before keys were used.
 #[test]
 fn a_cluster_may_ask_nobody_for_proof() {
     let c = Cluster::up_with(&["--processes", "--auth", "none"]).unwrap();

@@ -24,7 +24,7 @@ fn an_osd_on_a_file_of_its_own_joins_and_shows_what_its_device_can_do() {
         command.arg("--data").arg(c.folder()).args(more);
         command
     };
-    // Neither without a size nor over what somebody wrote, there or where the log shall be.
+    // Neither without a size nor over existing data, on the device or on the log device.
     assert!(!format(&[]).status().unwrap().success());
     std::fs::write(&dev, vec![1; 64 << 20]).unwrap();
     let refused = format(&[]).output().unwrap();
@@ -142,7 +142,7 @@ fn block_devices_are_measured_made_into_an_osd_and_kept_from_all_others() {
     c.run("ceph osd pool create p 8").unwrap();
     c.wait_clean().unwrap();
     c.run("rados -p p bench 1 write -b 4096 -t 8").unwrap();
-    // While it runs nobody else gets its devices.
+    // While it runs no other process can open its devices.
     for device in [&dev, &wal] {
         assert!(!Command::new("mkfs.ext4").args(["-q", "-F", &device.0]).status().unwrap().success());
         let refused = nacre(&["device", "check", &device.0, "--short", "--force"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! What nobody has any more, and an operator gives up.
+//! Unfound objects, and how an operator declares them lost.
 
 use nacre_interop::{Cluster, wait_until};
 use std::time::Duration;

@@ -206,7 +206,7 @@ fn an_osd_whose_metadata_rots_leaves_and_is_made_anew() {
     c.wait_clean().unwrap();
 }
 
-/// Of a pool with one copy nobody else can say what there was.
+/// In a pool with one copy no other OSD knows what was stored.
 #[test]
 fn salvaged_only_copy_serves_when_an_operator_accepts_it() {
     let c = Cluster::up_with(&["--processes"]).unwrap();

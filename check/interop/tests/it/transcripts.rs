@@ -29,7 +29,7 @@ fn difference(theirs: &str, ours: &str) -> String {
 }
 
 fn compare(script: &str) {
-    // Of which nobody has a key yet.
+    // An entity without a key.
     let options = if script == "auth" { &["--processes", "--auth", "none"][..] } else { &["--processes"] };
     let c = Cluster::up_with(options).unwrap();
     c.run("ceph osd pool create transcript 8").unwrap();

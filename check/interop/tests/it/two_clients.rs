@@ -1,4 +1,4 @@
-//! An image and two clients, of whom one at a time has it.
+//! An image and two clients; one at a time holds its exclusive lock.
 
 use nacre_interop::Cluster;
 

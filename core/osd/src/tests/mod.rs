@@ -36,8 +36,8 @@ use std::time::Duration;
 pub use store::MemStore;
 pub use world::World;
 
-/// These bytes as a session hands them on, as a part of all that it received at once; with what tells whether
-/// somebody still holds on to that.
+/// These bytes as a session hands them on, as a part of all that it received at once; with a weak reference
+/// that shows whether the buffer is still in use.
 pub fn received(bytes: &[u8]) -> (Bytes, Weak<[u8]>) {
     struct Chunk(Arc<[u8]>);
     impl AsRef<[u8]> for Chunk {

@@ -2,7 +2,7 @@
 //!
 //! `OsdMap` is the one that matters: pools, OSDs and CRUSH, from which all clients and daemons compute the
 //! same placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and `MgrMap`
-//! say whom to talk to.
+//! name the daemons to connect to.
 
 mod blocklist;
 mod flags;
