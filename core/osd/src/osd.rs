@@ -22,11 +22,12 @@ use crate::throttle::Budget;
 use crate::throttle::write_credit::OwnCredit;
 use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
-use nacre_machine::{ConnId, Effect, Event, Machine, Peer, StoreView, Token};
+use nacre_machine::{ConnId, ConnIds, Effect, Event, Machine, Peer, StoreView, Token};
+use nacre_monc::{MonClient, MonClientConfig, Pace};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PeerMsg;
-use nacre_proto::messages::{Command, Config, DaemonMsg, Message, MonGetVersion, MonMapMsg};
+use nacre_proto::messages::{Command, DaemonMsg, Message};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{AddrVec, EntityAddr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,12 +103,6 @@ const ANSWERS_EVERY: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_millis(250);
 /// How often a boot that no map answers is repeated.
 const BOOT_RETRY: Duration = Duration::from_secs(1);
-/// How long a monitor that does not answer is waited for before the next one is tried.
-const MON_RETRY: Duration = Duration::from_millis(500);
-/// How often a monitor is asked something, if only as a keepalive.
-const MON_PING_EVERY: Duration = Duration::from_secs(2);
-/// After so long without a word from a monitor another one is tried.
-const MON_SILENCE: Duration = Duration::from_secs(6);
 /// Changes of PGs are reported together.
 const REPORT_AFTER_CHANGE: Duration = Duration::from_millis(500);
 /// What clients did is reported while it is news.
@@ -123,15 +118,6 @@ const OURSELVES: ConnId = ConnId::Dialled(0);
 const WAITING_OPS_MAX: usize = if cfg!(test) { 20 } else { 10_000 };
 const WAITING_MAX: usize = 10_000;
 const SHARDS: u64 = 4;
-
-enum MonState {
-    /// Until then no monitor is tried.
-    Away(Time),
-    /// Since then.
-    Dialling(ConnId, Time),
-    /// Last heard of then.
-    Open(ConnId, Time),
-}
 
 /// A session that a peer dialled.
 struct Session {
@@ -151,6 +137,8 @@ enum Life {
 /// Sessions and datagrams.
 #[derive(Default)]
 struct Links {
+    /// The source of the ids of those that the OSD dials.
+    conns: ConnIds,
     sessions: BTreeMap<ConnId, Session>,
     /// The session that each OSD dialled.
     inbound: BTreeMap<OsdId, ConnId>,
@@ -172,7 +160,6 @@ struct Io {
 #[derive(Default)]
 struct Numbers {
     turn: u64,
-    conn: u64,
     op: u64,
     token: u64,
 }
@@ -203,22 +190,12 @@ struct Due {
 
 pub struct Osd {
     pub(crate) config: OsdConfig,
-    rng: Rng,
     started: Time,
     life: Life,
     /// The cluster was told that metadata is corrupt.
     reported_corruption: bool,
     pub(crate) maps: Maps,
-    mon: MonState,
-    /// Where monitors are: those that it was told of when it started, then those of their map.
-    mons: Vec<EntityAddr>,
-    mons_epoch: Epoch,
-    /// The one that was dialled last.
-    mon_at: EntityAddr,
-    next_mon: usize,
-    last_mon_ping: Time,
-    /// The monitor had a newer map the last time it was asked.
-    was_behind: bool,
+    mon: MonClient,
     presence: Presence,
     links: Links,
     io: Io,
@@ -303,8 +280,14 @@ impl Osd {
         let shard = |n| Shard::new(config.id, SHARDS + 1, n, counted.clone());
         let shards = (0..SHARDS).map(shard).collect();
         let own_credit = OwnCredit::new(config.memory / 16 * WRITES_PARTS);
+        let session = MonClientConfig {
+            mons: config.mons.clone(),
+            hostname: config.host.clone(),
+            pace: Pace::DAEMON,
+            awaits_mon_map: false,
+        };
+        let mon = MonClient::new(session, Rng::new(config.seed));
         Osd {
-            rng: Rng::new(config.seed),
             budget: Budget::new(
                 &Options::default(),
                 config.memory / 16 * RECORDS_PARTS,
@@ -312,18 +295,12 @@ impl Osd {
                 config.memory / 16 * WAITING_PARTS,
             ),
             backoffs: Backoffs::new(config.memory / 16 * RECORDS_PARTS / BACKOFFS_PART),
-            mons: config.mons.clone(),
-            mons_epoch: Epoch(0),
-            mon_at: EntityAddr::default(),
             config,
             started: Time::ZERO,
             life: Life::Running,
             reported_corruption: false,
             maps: Maps::default(),
-            mon: MonState::Away(Time::ZERO),
-            next_mon: 0,
-            last_mon_ping: Time::ZERO,
-            was_behind: false,
+            mon,
             copier: Copier::default(),
             own_credit,
             shards,
@@ -453,30 +430,12 @@ impl Osd {
         if matches!(self.life, Life::Stopped) {
             return;
         }
-        if let MonState::Open(mon, heard) = &mut self.mon
-            && *mon == conn
-        {
-            *heard = now.mono;
-        }
+        let message = match self.mon.owns(conn) {
+            true => self.on_mon_message(now, store, tid, message, out),
+            false => Some(message),
+        };
+        let Some(message) = message else { return };
         match message {
-            // Maps come by themselves, unless what brings them got lost.
-            Message::MonGetVersionReply(reply) if self.is_mon(conn) => {
-                if reply.handle > 0 {
-                    return self.on_newest_map(reply.handle, reply.version, out);
-                }
-                let behind = reply.version > u64::from(self.maps.epoch().0);
-                if behind && std::mem::replace(&mut self.was_behind, behind) {
-                    self.subscribe(out);
-                }
-                self.was_behind = behind;
-            }
-            Message::OsdMap(msg) if self.is_mon(conn) => {
-                self.counted.osd.map_messages.inc();
-                self.on_maps(now, store, &msg, out);
-            }
-            Message::Daemon(msg) if self.is_mon(conn) => self.on_daemon(now, store, msg, out),
-            Message::MonMap(MonMapMsg { map }) if self.is_mon(conn) => self.on_monitors(now, &map, out),
-            Message::Config(Config { values }) => self.options.take(values),
             Message::Peer(msg) => self.on_peer(now, store, conn, msg, out),
             Message::OsdOp(op) => self.on_op(now, store, conn, tid, op, out),
             Message::OsdBackoff(message) => self.on_backoff(conn, &message),
@@ -598,20 +557,7 @@ impl Osd {
         self.budget.recovery.limit_mut().look(self.options.recovery(), latency.count(), waited);
         self.budget.moves.limit_mut().set_max(self.options.moves());
         self.budget.trim.limit_mut().look(self.options.trimming(), latency.count(), waited);
-        match self.mon {
-            MonState::Away(until) if until <= now.mono => self.dial_mon(now, out),
-            MonState::Dialling(conn, since) | MonState::Open(conn, since)
-                if now.mono.since(since) > MON_SILENCE =>
-            {
-                out.push(Effect::Hangup { conn });
-                self.dial_mon(now, out);
-            }
-            _ => {}
-        }
-        if now.mono.since(self.last_mon_ping) >= MON_PING_EVERY {
-            self.last_mon_ping = now.mono;
-            self.to_mon(MonGetVersion { handle: 0, what: "osdmap".to_string() }, out);
-        }
+        self.with_mon(now, out, |mon, cx| mon.on_time(cx));
         self.boot_if_needed(now, store, out);
         if now.mono.since(self.last.ping) >= PING_EVERY {
             self.last.ping = now.mono;
@@ -647,7 +593,7 @@ impl Osd {
         if !self.waiting_for_map.commands.is_empty() {
             self.answer_map_askers(now, out);
         }
-        if !matches!(self.mon, MonState::Open(..)) {
+        if self.mon.ready().is_none() {
             return;
         }
         let epoch = self.maps.epoch();

@@ -1,12 +1,14 @@
 //! Commands that make an OSD act: get the newest map, scrub, write to the cluster log.
 
-use super::{MonState, Osd};
+use super::Osd;
 use crate::commands::{self, Refusal};
 use crate::pg::{PgEvent, ScrubRequest};
 use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT};
 use nacre_base::{Now, PgId, Time, Utime};
 use nacre_machine::{ConnId, Effect, StoreView};
-use nacre_proto::messages::{DaemonMsg, LogLevel, MonGetVersion};
+use nacre_monc::MakeMessage;
+use nacre_proto::maps::Uuid;
+use nacre_proto::messages::{DaemonMsg, LogLevel, Message, MonGetVersion};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -53,7 +55,7 @@ impl Osd {
         (conn, tid): (ConnId, u64),
         out: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
-        if !matches!(self.mon, MonState::Open(..)) {
+        if self.mon.ready().is_none() {
             return Err((EAGAIN, "no monitor can be reached".to_string()));
         }
         if self.waiting_for_map.commands.len() >= ASKERS_MAX {
@@ -62,17 +64,17 @@ impl Osd {
         self.waiting_for_map.last_handle += 1;
         let handle = self.waiting_for_map.last_handle;
         self.waiting_for_map.commands.push(MapWaiter { conn, tid, handle, epoch: None, since: now.mono });
-        self.to_mon(MonGetVersion { handle, what: "osdmap".to_string() }, out);
+        self.with_mon(now, out, |mon, cx| mon.request(handle, AskNewest, cx));
         Ok(())
     }
-    pub(super) fn on_newest_map(&mut self, handle: u64, newest: u64, out: &mut Vec<Effect>) {
+    pub(super) fn on_newest_map(&mut self, now: Now, handle: u64, newest: u64, out: &mut Vec<Effect>) {
         let Some(asker) = self.waiting_for_map.commands.iter_mut().find(|asker| asker.handle == handle)
         else {
             return;
         };
         asker.epoch = Some(newest);
         if newest > u64::from(self.maps.epoch().0) {
-            self.subscribe(out);
+            self.ask_for_maps(now, out);
         }
     }
     /// Answers commands whose map has arrived, or that waited too long.
@@ -87,6 +89,7 @@ impl Osd {
                 _ => Err((EAGAIN, "the monitors did not send a newer map in time".to_string())),
             };
             let message = commands::reply(result, false).into();
+            self.mon.forget(asker.handle);
             out.push(Effect::Send { conn: asker.conn, tid: asker.tid, message });
         }
     }
@@ -120,5 +123,15 @@ impl Osd {
         }
         self.to_mon(DaemonMsg::ClusterLog { level: LogLevel::Error as u8, stamp, text }, out);
         Ok(Value::Null)
+    }
+}
+
+/// The question for the epoch of the newest OSD map.
+#[derive(Debug)]
+struct AskNewest;
+
+impl MakeMessage for AskNewest {
+    fn make(&self, tid: u64, _: Uuid) -> Message {
+        MonGetVersion { handle: tid, what: "osdmap".to_string() }.into()
     }
 }

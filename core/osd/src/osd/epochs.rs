@@ -39,7 +39,7 @@ impl Osd {
             Ok(taken) => taken,
             Err(error) => {
                 out.push(Effect::Log { level: Level::Error, text: format!("a map of the monitor: {error}") });
-                self.subscribe(out);
+                self.ask_for_maps(now, out);
                 return;
             }
         };

@@ -1,17 +1,13 @@
 //! What an OSD and its monitor say to each other: being up, maps, records of PGs, reports.
 
-use super::{BOOT_RETRY, Life, MonState, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
+use super::{BOOT_RETRY, Life, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
 use nacre_auth::Keys;
 use nacre_base::{IntervalSet, Now, PgId, PoolId, Time};
-use nacre_machine::{ConnId, Effect, Level, StoreView};
-use nacre_proto::maps::MonMap;
-use nacre_proto::messages::{
-    DaemonMsg, Message, MonSub, MonSubscribe, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps,
-};
-use nacre_proto::types::EntityType;
-use nacre_wire::from_slice;
+use nacre_machine::{Context, Effect, Level, StoreView};
+use nacre_monc::{FromMon, MonClient};
+use nacre_proto::messages::{DaemonMsg, Message, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,55 +35,53 @@ pub(super) struct PgRequests {
 }
 
 impl Osd {
-    pub(super) fn dial_mon(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(&to) = self.mons.get(self.next_mon % self.mons.len().max(1)) else { return };
-        self.next_mon += 1;
-        self.mon_at = to;
-        let conn = self.next_conn();
-        self.mon = MonState::Dialling(conn, now.mono);
-        out.push(Effect::Dial { conn, to, kind: EntityType::Mon });
+    /// Runs something in the session with a monitor, which knows the newest map here.
+    pub(super) fn with_mon<R>(
+        &mut self,
+        now: Now,
+        out: &mut Vec<Effect>,
+        run: impl FnOnce(&mut MonClient, &mut Context<'_>) -> R,
+    ) -> R {
+        if let Some(map) = self.maps.current.as_ref() {
+            self.mon.have("osdmap", map.epoch);
+        }
+        run(&mut self.mon, &mut Context { now, conns: &mut self.links.conns, out })
     }
 
-    pub(super) fn is_mon(&self, conn: ConnId) -> bool {
-        matches!(self.mon, MonState::Dialling(mon, _) | MonState::Open(mon, _) if mon == conn)
+    /// Returns a message that is not only a monitor's, such as a command.
+    pub(super) fn on_mon_message(
+        &mut self,
+        now: Now,
+        store: &dyn StoreView,
+        tid: u64,
+        message: Message,
+        out: &mut Vec<Effect>,
+    ) -> Option<Message> {
+        match self.with_mon(now, out, |mon, cx| mon.on_message(tid, message, cx)) {
+            FromMon::Answer { tid, message: Message::MonGetVersionReply(reply) } => {
+                self.on_newest_map(now, tid, reply.version, out);
+            }
+            FromMon::Nothing | FromMon::Answer { .. } => {}
+            FromMon::Config(values) => self.options.take(values),
+            FromMon::Pass(Message::OsdMap(msg)) => {
+                self.counted.osd.map_messages.inc();
+                self.on_maps(now, store, &msg, out);
+            }
+            FromMon::Pass(Message::Daemon(msg)) => self.on_daemon(now, store, msg, out),
+            FromMon::Pass(other) => return Some(other),
+        }
+        None
     }
 
     pub(super) fn to_mon(&self, message: impl Into<Message>, out: &mut Vec<Effect>) {
-        if let MonState::Open(conn, _) = self.mon {
+        if let Some(conn) = self.mon.ready() {
             out.push(Effect::Send { conn, tid: 0, message: message.into() });
         }
     }
 
-    pub(super) fn subscribe(&self, out: &mut Vec<Effect>) {
-        let start = self.map().map_or(0, |map| u64::from(map.epoch.0) + 1);
-        let what = BTreeMap::from([
-            ("osdmap".to_string(), MonSub { start, flags: 0 }),
-            ("monmap".to_string(), MonSub { start: u64::from(self.mons_epoch.0) + 1, flags: 0 }),
-            ("config".to_string(), MonSub::default()),
-        ]);
-        self.to_mon(MonSubscribe { what, hostname: self.config.host.clone() }, out);
-    }
-
-    /// Monitors come and go while this OSD runs. One that was removed only says who the others are.
-    pub(super) fn on_monitors(&mut self, now: Now, map: &[u8], out: &mut Vec<Effect>) {
-        let map = match from_slice::<MonMap>(map) {
-            Ok(map) => map,
-            Err(error) => {
-                let text = format!("the map of monitors: {error}");
-                return out.push(Effect::Log { level: Level::Error, text });
-            }
-        };
-        let mons: Vec<_> = map.by_rank().filter_map(|mon| mon.public_addrs.msgr2()).collect();
-        if mons.is_empty() || map.epoch < self.mons_epoch {
-            return;
-        }
-        (self.mons, self.mons_epoch) = (mons, map.epoch);
-        if let MonState::Open(conn, _) = self.mon
-            && !self.mons.contains(&self.mon_at)
-        {
-            out.push(Effect::Hangup { conn });
-            self.dial_mon(now, out);
-        }
+    /// Asks for maps from the next one on.
+    pub(super) fn ask_for_maps(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.with_mon(now, out, |mon, cx| mon.ask_for_maps(false, cx));
     }
 
     pub(super) fn boot_if_needed(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
@@ -161,7 +155,7 @@ impl Osd {
     pub(super) fn report_if_due(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         let (served, at) = self.reporting.ops;
         let news = served != self.ops_served && now.mono.since(at) >= REPORT_AFTER_OPS;
-        if (now.mono < self.reporting.next && !news) || !matches!(self.mon, MonState::Open(..)) {
+        if (now.mono < self.reporting.next && !news) || self.mon.ready().is_none() {
             return;
         }
         self.reporting.next = now.mono + REPORT_EVERY;

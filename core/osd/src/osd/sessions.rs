@@ -1,7 +1,7 @@
 //! Sessions with other OSDs: those that we dial and ask over, and those over which others ask us.
 
 use super::batching::PgMessage;
-use super::{Life, MON_RETRY, MonState, Osd, Session, WAITING_MAX};
+use super::{Life, Osd, Session, WAITING_MAX};
 use crate::client_caps::Access;
 use crate::heartbeat::Place;
 use crate::peers::Ended;
@@ -31,15 +31,10 @@ impl Osd {
         }
     }
 
-    pub(super) fn next_conn(&mut self) -> ConnId {
-        self.numbers.conn += 1;
-        ConnId::Dialled(self.numbers.conn)
-    }
-
     pub(super) fn dial(&mut self, now: Now, osd: OsdId, out: &mut Vec<Effect>) {
         let Some(place) = self.map().and_then(|map| self.place_of(map, osd)) else { return };
         if osd != self.me() && self.links.peers.may_dial(osd, now.mono) {
-            let conn = self.next_conn();
+            let conn = self.links.conns.next_id();
             let preferred = self.links.heartbeats.network(osd, &place, now.mono);
             let network = self.links.peers.network_to_dial(osd, preferred);
             let (network, addr) = match place.on(network) {
@@ -68,10 +63,9 @@ impl Osd {
         peer: Peer,
         out: &mut Vec<Effect>,
     ) {
-        if self.is_mon(conn) {
-            self.mon = MonState::Open(conn, now.mono);
+        if self.mon.owns(conn) {
+            self.with_mon(now, out, |mon, cx| mon.on_opened(conn, cx));
             self.presence.next_boot = now.mono;
-            self.subscribe(out);
             self.boot_if_needed(now, store, out);
             return;
         }
@@ -98,9 +92,8 @@ impl Osd {
         why: &Closed,
         out: &mut Vec<Effect>,
     ) {
-        if self.is_mon(conn) {
-            self.mon = MonState::Away(now.mono + self.rng.duration(MON_RETRY / 2, MON_RETRY));
-            return;
+        if self.mon.owns(conn) {
+            return self.with_mon(now, out, |mon, cx| mon.on_closed(why, cx));
         }
         if let Some(osd) = self.links.peers.by_conn(conn) {
             self.copier.on_session_lost(osd);

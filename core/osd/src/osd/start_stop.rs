@@ -1,6 +1,6 @@
 //! Start of an OSD from its store, including lost records, and its stop.
 
-use super::{BEAT, GOODBYE, Life, MonState, Osd, TICK, TICK_EVERY};
+use super::{BEAT, GOODBYE, Life, Osd, TICK, TICK_EVERY};
 use crate::heartbeat::BEAT_EVERY;
 use crate::maps::{self, Maps};
 use crate::pg::record::least_pg_num;
@@ -35,8 +35,7 @@ impl Osd {
         if let Some(map) = self.maps.current.clone() {
             self.load_groups(now, store, &map, out);
         }
-        self.next_mon = self.rng.below(self.mons.len() as u64) as usize;
-        self.dial_mon(now, out);
+        self.with_mon(now, out, |mon, cx| mon.start(cx));
         out.push(Effect::Arm { timer: TICK, after: TICK_EVERY });
         out.push(Effect::Arm { timer: BEAT, after: BEAT_EVERY });
     }
@@ -172,13 +171,13 @@ impl Osd {
 
     pub(super) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.life = Life::Stopping(now.mono + GOODBYE);
-        match (&self.mon, self.presence.serving) {
-            (MonState::Open(conn, _), true) => {
+        match (self.mon.ready(), self.presence.serving) {
+            (Some(conn), true) => {
                 // Otherwise the next primary of our PGs would wait until our leases end.
                 self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut()).for_each(Pg::give_up_leases);
                 let epoch = self.maps.epoch();
                 let message = DaemonMsg::MarkMeDown { osd: self.me(), epoch, is_over: true }.into();
-                out.push(Effect::Send { conn: *conn, tid: 0, message });
+                out.push(Effect::Send { conn, tid: 0, message });
             }
             _ => self.life = Life::Stopping(now.mono),
         }

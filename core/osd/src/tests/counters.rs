@@ -5,9 +5,9 @@ use super::{read, write};
 use crate::commands;
 use bytes::Bytes;
 use nacre_base::{Name, Now, OsdId};
-use nacre_machine::{ConnId, Effect, Event, Machine};
+use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer};
 use nacre_proto::messages::{Command, Message, MonGetVersionReply};
-use nacre_proto::types::{Op, object_hash};
+use nacre_proto::types::{AddrVec, EntityType, Op, object_hash};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -292,4 +292,50 @@ fn get_latest_osdmap_is_answered_once_the_osd_has_it() {
     let codes: Vec<i32> =
         (0..70).flat_map(|_| answers(&handle(late, conn, Message::Command(command.clone())))).collect();
     assert_eq!(codes, [-16; 6]);
+}
+
+#[test]
+fn get_latest_osdmap_is_asked_again_when_the_monitor_is_lost() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let (mono, epoch) = (w.now, u64::from(w.map.epoch.0));
+    let node = &mut w.nodes[0];
+    let osd = node.osd.as_mut().unwrap();
+    let mut handle = |after: u64, event: Event| {
+        let now = Now { mono: mono + Duration::from_secs(after), ..Now::default() };
+        let mut out = Vec::new();
+        osd.handle(now, event, &node.view, &mut out);
+        out
+    };
+    let question = |out: &[Effect]| {
+        out.iter().find_map(|effect| match effect {
+            Effect::Send { conn, message: Message::MonGetVersion(ask), .. } if ask.handle > 0 => {
+                Some((*conn, ask.handle))
+            }
+            _ => None,
+        })
+    };
+    let cmd = vec![json!({"prefix": "get_latest_osdmap"}).to_string()];
+    let command = Message::Command(Command { fsid: [0; 16], cmd, input: Bytes::new() });
+    let client = ConnId::Accepted(1_000_000);
+    let (mon, asked) =
+        question(&handle(0, Event::Message { conn: client, tid: 77, message: command })).unwrap();
+
+    let mut out = handle(0, Event::Closed { conn: mon, why: Closed::Reset });
+    out.extend(handle(1, Event::Timer(0)));
+    let dialled = out.iter().find_map(|effect| match effect {
+        Effect::Dial { conn, to, kind: EntityType::Mon } => Some((*conn, *to)),
+        _ => None,
+    });
+    let (next, addr) = dialled.expect("a monitor is dialled");
+    let addrs = AddrVec(vec![addr]);
+    let peer = Peer { kind: EntityType::Mon, num: 0, addrs, observed: addr, features: 0, proved: None };
+    assert_eq!(question(&handle(1, Event::Opened { conn: next, peer })), Some((next, asked)));
+    let message = MonGetVersionReply { handle: asked, version: epoch, oldest: 1 }.into();
+    let out = handle(1, Event::Message { conn: next, tid: 0, message });
+    let is_answer = |effect: &Effect| {
+        matches!(effect, Effect::Send { conn, tid: 77, message: Message::CommandReply(reply) }
+            if *conn == client && reply.retval == 0)
+    };
+    assert!(out.iter().any(is_answer), "{out:?}");
 }
