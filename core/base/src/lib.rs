@@ -9,7 +9,6 @@ mod key_ranges;
 mod names;
 mod rng;
 mod time;
-pub mod words;
 
 pub use buffer::Buffer;
 pub use ids::{Epoch, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Version};

@@ -2,28 +2,7 @@
 
 use nacre_proto::maps::Uuid;
 use nacre_proto::types::{AddrVec, EntityAddr};
-use serde::Serialize;
-use serde_json::ser::PrettyFormatter;
 use serde_json::{Number, Value, json};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Plain,
-    Json,
-    JsonPretty,
-}
-
-/// One line, or indented by four spaces as Ceph does.
-pub fn to_json(value: &Value, pretty: bool) -> String {
-    if !pretty {
-        return value.to_string();
-    }
-    let mut out = Vec::new();
-    let mut serializer =
-        serde_json::Serializer::with_formatter(&mut out, PrettyFormatter::with_indent(b"    "));
-    value.serialize(&mut serializer).expect("writing to memory cannot fail");
-    String::from_utf8(out).expect("JSON is text")
-}
 
 /// A number as Ceph's formatter writes it: without a fraction if there is none.
 pub fn float(x: f64) -> Value {

@@ -6,14 +6,14 @@ mod look;
 use crate::bench::{self, Bench, BenchError};
 use crate::osd::{Osd, OsdConfig};
 use crate::pg::{Ctx, Pg};
-use nacre_base::errno::{EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
+use absent::ABSENT;
+use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
+use nacre_command::{Answer, Args, Format, Outcome, Refusal, Signature, refuse, reply};
 use nacre_machine::{ConnId, StoreView};
 use nacre_options::Refused;
-use nacre_proto::messages::{Command, CommandReply};
-use serde::Serialize;
-use serde_json::ser::PrettyFormatter;
-use serde_json::{Map, Value, json};
+use nacre_proto::messages::CommandReply;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -120,50 +120,33 @@ pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Why a command was not carried out: a positive errno and a sentence.
-pub type Refusal = (i32, String);
+/// The format of the output. An unknown one is like none.
+fn format(args: Args<'_>) -> Format {
+    Format::of(args).unwrap_or(Format::Plain)
+}
 
 /// Text and numbers are what they are; the rest is JSON, which programs get without blanks.
-pub fn reply(answer: Result<Value, Refusal>, compact: bool) -> CommandReply {
-    let done = |output: String| CommandReply { retval: 0, status: String::new(), output: output.into() };
-    match answer {
-        Ok(Value::Null) => done(String::new()),
-        Ok(Value::Number(number)) => done(number.to_string()),
-        Ok(Value::String(text)) => done(text),
-        Ok(value) => done(shown(&value, compact)),
-        Err((errno, why)) => CommandReply { retval: -errno, status: why, output: Default::default() },
+fn shown(value: &Value, format: Format) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        value => format.json(value, ""),
     }
 }
 
-fn shown(value: &Value, compact: bool) -> String {
-    match compact {
-        true => value.to_string(),
-        false => {
-            let mut out = Vec::new();
-            let indented = PrettyFormatter::with_indent(b"    ");
-            let mut printer = serde_json::Serializer::with_formatter(&mut out, indented);
-            value.serialize(&mut printer).expect("JSON values print");
-            out.push(b'\n');
-            String::from_utf8(out).expect("JSON is text")
-        }
-    }
-}
-
-/// The command as it was sent.
-pub fn words(command: &Command) -> Result<Value, Refusal> {
-    nacre_proto::words::parse(&command.cmd).map(Value::Object).map_err(|why| (EINVAL, why))
-}
-pub fn is_compact(words: &Value) -> bool {
-    words["format"] == "json"
+/// The reply to a command that found this value.
+pub fn found(value: Result<Value, Refusal>, args: Args<'_>) -> CommandReply {
+    reply(value.and_then(|value| Answer::text(shown(&value, format(args)))))
 }
 
 /// The PG that a command is about.
-pub fn group(words: &Value) -> Result<PgId, Refusal> {
-    let text = words["pgid"].as_str().unwrap_or_default();
+pub fn group(args: Args<'_>) -> Result<PgId, Refusal> {
+    let text = args.str("pgid");
     if text.is_empty() {
-        return Err((EINVAL, "no pgid specified".to_string()));
+        return Err(refuse(EINVAL, "no pgid specified"));
     }
-    text.parse().map_err(|()| (EINVAL, format!("'{text}' is not a placement group")))
+    text.parse().map_err(|()| refuse(EINVAL, format!("'{text}' is not a placement group")))
 }
 
 /// None if the answer comes later, to `from`: a bench was begun.
@@ -172,49 +155,47 @@ pub fn run(
     now: Now,
     store: &dyn StoreView,
     from: (ConnId, u64),
-    words: &Value,
+    args: Args<'_>,
 ) -> Option<CommandReply> {
-    let compact = is_compact(words);
-    if let Some(outcome) = change_options(osd, words) {
-        return Some(match outcome {
-            Ok((status, value)) => CommandReply { status, ..reply(Ok(value), compact) },
-            Err(refusal) => reply(Err(refusal), compact),
-        });
+    if let Some(outcome) = change_options(osd, args) {
+        return Some(reply(outcome));
     }
-    if words["prefix"] == "bench" {
-        return start_bench(osd, now, store, from, words).err().map(|refusal| reply(Err(refusal), compact));
+    if args.prefix() == Some("bench") {
+        return start_bench(osd, now, store, from, args).err().map(|refusal| reply(Err(refusal)));
     }
-    Some(reply(answer(osd, now, store, words), compact))
+    Some(found(answer(osd, now, store, args), args))
 }
 
-/// If the command declares something lost: the answer, and the PG to tell and whether to delete.
-pub fn mark_lost(osd: &Osd, words: &Value) -> Option<(CommandReply, Option<(PgId, bool)>)> {
-    let asked = words["prefix"] == "mark_unfound_lost"
-        || (words["prefix"] == "pg" && words["cmd"] == "mark_unfound_lost");
-    if !asked {
-        return None;
-    }
-    let said = |retval, status: String| CommandReply { retval, status, output: Default::default() };
-    let refused = |errno: i32, why: String| Some((said(-errno, why), None));
-    let Some(id) = words["pgid"].as_str().and_then(|text| text.parse::<PgId>().ok()) else {
-        return refused(EINVAL, "no pgid specified".to_string());
-    };
-    let delete = match words["mulcmd"].as_str() {
-        Some("delete") => true,
-        Some("revert") => false,
-        _ => return refused(EINVAL, "mode must be 'revert' or 'delete'".to_string()),
+/// Whether the command declares objects lost.
+pub fn is_mark_lost(args: Args<'_>) -> bool {
+    const NAME: &str = "mark_unfound_lost";
+    args.prefix() == Some(NAME) || (args.prefix() == Some("pg") && args.str("cmd") == NAME)
+}
+
+/// The answer to a command that declares objects lost, and the PG to tell and whether to delete.
+pub fn mark_lost(osd: &Osd, args: Args<'_>) -> Result<(String, Option<(PgId, bool)>), Refusal> {
+    let id: PgId = args.str("pgid").parse().map_err(|()| refuse(EINVAL, "no pgid specified"))?;
+    let delete = match args.str("mulcmd") {
+        "delete" => true,
+        "revert" => false,
+        _ => return Err(refuse(EINVAL, "mode must be 'revert' or 'delete'")),
     };
     let (Some(pg), Some(map)) = (osd.pg(id), osd.map()) else {
-        return refused(ENOENT, format!("i don't have pgid {id}"));
+        return Err(not_here(id));
     };
     match pg.lost_objects(map) {
-        Err(error) => refused(EINVAL, error.to_string()),
-        Ok(0) => Some((said(0, "pg has no unfound objects".to_string()), None)),
+        Err(error) => Err(refuse(EINVAL, error.to_string())),
+        Ok(0) => Ok(("pg has no unfound objects".to_string(), None)),
         Ok(count) => {
             let status = format!("pg has {count} objects unfound and apparently lost marking");
-            Some((said(0, status), Some((id, delete))))
+            Ok((status, Some((id, delete))))
         }
     }
+}
+
+/// The refusal of a command about a PG that is not on this OSD.
+pub fn not_here(id: PgId) -> Refusal {
+    refuse(ENOENT, format!("i don't have pgid {id}"))
 }
 
 fn start_bench(
@@ -222,63 +203,70 @@ fn start_bench(
     now: Now,
     store: &dyn StoreView,
     (conn, tid): (ConnId, u64),
-    words: &Value,
+    args: Args<'_>,
 ) -> Result<(), Refusal> {
-    let number = |name: &str| words[name].as_u64().unwrap_or(0);
-    let refused = |error: BenchError| match error {
-        BenchError::Bounds => (EINVAL, error.to_string()),
-        BenchError::Busy => (EBUSY, error.to_string()),
-        BenchError::NoSpace => (ENOSPC, error.to_string()),
+    let number = |name: &str| -> Result<u64, Refusal> {
+        Ok(args.int_opt(name)?.and_then(|number| number.try_into().ok()).unwrap_or(0))
+    };
+    let refused = |error: BenchError| {
+        let code = match error {
+            BenchError::Bounds => EINVAL,
+            BenchError::Busy => EBUSY,
+            BenchError::NoSpace => ENOSPC,
+        };
+        refuse(code, error.to_string())
     };
     if osd.bench.is_some() {
         return Err(refused(BenchError::Busy));
     }
-    let bounds = bench::bounds(number("count"), number("size"), store.statfs().available).map_err(refused)?;
+    let (count, size) = (number("count")?, number("size")?);
+    let bounds = bench::bounds(count, size, store.statfs().available).map_err(refused)?;
     osd.bench = Some(Bench::new(now.mono, bounds, conn, tid));
     Ok(())
 }
 
-fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Result<Value, Refusal> {
-    let word = |name: &str| words.get(name).and_then(Value::as_str).unwrap_or_default();
-    let prefix = match (word("prefix"), word("cmd")) {
+fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Result<Value, Refusal> {
+    let prefix = match (args.str("prefix"), args.str("cmd")) {
         // `ceph pg ID query` wraps the command.
         ("pg", cmd) => cmd,
         (prefix, _) => prefix,
     };
     let keep = osd.options.keep();
     match prefix {
-        "get_command_descriptions" => Ok(descriptions()),
+        "get_command_descriptions" => {
+            Ok(nacre_command::descriptions(&signatures().chain(ABSENT.signatures("osd")).collect::<Vec<_>>()))
+        }
         "version" => Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "release": "pacific",
             "release_type": "stable",
         })),
-        "help" => Ok(COMMANDS.iter().map(|(name, _, help)| (name.to_string(), json!(help))).collect()),
+        "help" => Ok(nacre_command::help(&signatures().collect::<Vec<_>>())),
         "config show" => {
             let memory = (MEMORY_TARGET.to_string(), osd.config.memory.to_string());
             Ok(json!(osd.options.show().into_iter().chain([memory]).collect::<BTreeMap<_, _>>()))
         }
         "config diff" | "config diff get" => Ok(json!({ "diff": osd.options.differing() })),
         "config get" => {
-            let name = word("var");
+            let name = args.str("var");
             let memory = (name == MEMORY_TARGET).then(|| osd.config.memory.to_string());
             let value = memory.or_else(|| osd.options.get(name));
-            let value = value.ok_or_else(|| refused(nacre_options::no_such(name)))?;
+            let value = value.ok_or_else(|| nacre_options::no_such(name))?;
             Ok(json!({ name: value }))
         }
         "perf dump" | "perf counters_dump" => {
             set_gauges(osd, store);
-            Ok(osd.counted.registry.dump(word("logger"), word("counter")))
+            Ok(osd.counted.registry.dump(args.str("logger"), args.str("counter")))
         }
         "perf schema" => Ok(osd.counted.registry.schema()),
-        "perf histogram dump" => Ok(osd.counted.registry.histograms(word("logger"), word("counter"))),
+        "perf histogram dump" => Ok(osd.counted.registry.histograms(args.str("logger"), args.str("counter"))),
         "perf histogram schema" => Ok(osd.counted.registry.histogram_schema()),
-        "perf reset" if word("var").is_empty() => {
-            Err((EINVAL, "'perf reset' requires the name of a set, or 'all'".to_string()))
+        "perf reset" if args.str("var").is_empty() => {
+            Err(refuse(EINVAL, "'perf reset' requires the name of a set, or 'all'"))
         }
-        "perf reset" => Ok(match osd.counted.registry.reset(word("var")) {
-            true => json!({ "success": format!("perf reset {}", word("var")) }),
-            false => json!({ "error": format!("Not find: {}", word("var")) }),
+        "perf reset" => Ok(match osd.counted.registry.reset(args.str("var")) {
+            true => json!({ "success": format!("perf reset {}", args.str("var")) }),
+            false => json!({ "error": format!("Not find: {}", args.str("var")) }),
         }),
         "dump_ops_in_flight" | "ops" => Ok(ops_in_flight(osd, now)),
         "dump_blocked_ops" => Ok(blocked_ops(osd, now, keep.slow)),
@@ -296,59 +284,51 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, words: &Value) -> Resu
         "get_mapped_pools" => Ok(look::pools(osd)),
         "dump_watchers" => Ok(look::watchers(osd)),
         "dump_blocklist" => {
-            Ok(Value::String(look::fences(osd).iter().map(|list| shown(list, is_compact(words))).collect()))
+            Ok(Value::String(look::fences(osd).iter().map(|list| shown(list, format(args))).collect()))
         }
         "dump_scrub_reservations" => Ok(look::scrub_slots(osd)),
         "dump_scrubs" => look::scrub_plans(osd, now),
         "query" | "list_unfound" => {
-            let id = group(words)?;
+            let id = group(args)?;
             with_ctx(osd, now, store, |ctx| {
-                let pg = osd.pg(id).ok_or_else(|| (ENOENT, format!("i don't have pgid {id}")))?;
+                let pg = osd.pg(id).ok_or_else(|| not_here(id))?;
                 Ok(if prefix == "query" { pg.query(ctx) } else { pg.list_unfound(&ctx.map) })
             })
         }
-        "" => Err((EINVAL, "no command given".to_string())),
-        other => Err(match absent::why(other) {
-            Some(why) => (EOPNOTSUPP, format!("not in Nacre: {why}")),
-            None => (EINVAL, format!("osd.{} does not know the command '{other}'", osd.me().0)),
-        }),
+        "" => Err(refuse(EINVAL, "no command given")),
+        other => {
+            let unknown =
+                || refuse(EINVAL, format!("osd.{} does not know the command '{other}'", osd.me().0));
+            Err(ABSENT.refusal(other).unwrap_or_else(unknown))
+        }
     }
 }
 
-/// The words of an argument that may come several times.
-pub fn many<'a>(words: &'a Value, name: &str) -> Vec<&'a str> {
-    match &words[name] {
-        Value::String(one) => vec![one],
-        Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn refused(refused: Refused) -> Refusal {
-    (refused.errno, refused.text)
-}
-
-/// Carries out a command that sets options until the OSD restarts; none if it is another one. The text says
+/// Carries out a command that sets options until the OSD restarts; none if it is another one. The status says
 /// what changed.
-fn change_options(osd: &mut Osd, words: &Value) -> Option<Result<(String, Value), Refusal>> {
-    let name = words["var"].as_str().unwrap_or_default();
-    let done = |said: Result<String, Refused>| Ok((said.map_err(refused)?, json!({})));
-    Some(match words["prefix"].as_str()? {
-        "config set" if name == MEMORY_TARGET => {
-            let (me, value) = (osd.me(), many(words, "val").join(" "));
-            let text = format!(
-                "it takes effect when the OSD starts: ceph config set osd.{me} {MEMORY_TARGET} {value}"
-            );
-            Err((EOPNOTSUPP, text))
-        }
-        "config set" => {
-            let said = osd.options.set(name, &many(words, "val").join(" ")).map_err(refused);
-            said.map(|said| (String::new(), json!({ "success": said })))
-        }
-        "config unset" => done(osd.options.unset(name)),
-        "injectargs" => done(osd.options.inject(&many(words, "injected_args").join(" "))),
+fn change_options(osd: &mut Osd, args: Args<'_>) -> Option<Outcome> {
+    Some(match args.prefix()? {
+        "config set" => set_option(osd, args),
+        "config unset" => changed(osd.options.unset(args.str("var")), args),
+        "injectargs" => changed(osd.options.inject(&args.list("injected_args").join(" ")), args),
         _ => return None,
     })
+}
+
+fn set_option(osd: &mut Osd, args: Args<'_>) -> Outcome {
+    let (name, value) = (args.str("var"), args.list("val").join(" "));
+    if name == MEMORY_TARGET {
+        let me = osd.me();
+        let text =
+            format!("it takes effect when the OSD starts: ceph config set osd.{me} {MEMORY_TARGET} {value}");
+        return Err(refuse(EOPNOTSUPP, text));
+    }
+    let said = osd.options.set(name, &value)?;
+    Answer::text(shown(&json!({ "success": said }), format(args)))
+}
+
+fn changed(said: Result<String, Refused>, args: Args<'_>) -> Outcome {
+    Ok(Answer { status: said?, output: shown(&json!({}), format(args)).into_bytes() })
 }
 
 fn with_ctx<T>(
@@ -358,30 +338,18 @@ fn with_ctx<T>(
     run: impl FnOnce(&Ctx<'_>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let Some(map) = osd.map().cloned() else {
-        return Err((nacre_base::errno::EAGAIN, "there is no map yet".to_string()));
+        return Err(no_map());
     };
     let mut out = Vec::new();
     run(&Ctx { now, turn: 0, store, map, budget: &osd.budget, out: &mut out })
 }
 
-/// In the form that the `ceph` command builds its parser from.
-fn descriptions() -> Value {
-    let mut all = Map::new();
-    // Commands without effect are listed, too: otherwise the tool would refuse them without a reason.
-    let absent =
-        absent::names().map(|name| (name, "name=args,type=CephString,n=N,req=false", "not in Nacre"));
-    for (n, (name, args, help)) in COMMANDS.iter().copied().chain(absent).enumerate() {
-        let mut sig: Vec<Value> = name.split(' ').map(|word| json!(word)).collect();
-        for arg in args.split_whitespace() {
-            let fields = arg.split(',').filter_map(|field| field.split_once('='));
-            sig.push(
-                fields.map(|(key, value)| (key.to_string(), json!(value))).collect::<Map<_, _>>().into(),
-            );
-        }
-        let entry = json!({"sig": sig, "help": help, "module": "osd", "perm": "r", "flags": 0});
-        all.insert(format!("cmd{n:03}"), entry);
-    }
-    Value::Object(all)
+fn no_map() -> Refusal {
+    refuse(EAGAIN, "there is no map yet")
+}
+
+fn signatures() -> impl Iterator<Item = Signature> {
+    COMMANDS.iter().map(|(prefix, args, help)| Signature::new(prefix, args, help, "osd"))
 }
 
 /// Gauges: computed when they are read.

@@ -22,6 +22,7 @@ use crate::throttle::Budget;
 use crate::throttle::write_credit::OwnCredit;
 use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
+use nacre_command::{Answer, Args, Format, refuse, reply};
 use nacre_machine::{ConnId, ConnIds, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_monc::{MonClient, MonClientConfig, Pace};
 use nacre_perf::Registry;
@@ -458,27 +459,29 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) {
         let session = self.links.sessions.get(&conn);
-        if session.is_some_and(|session| !session.access.is_everything()) {
-            let message = commands::reply(Err((errno::EACCES, "access denied".to_string())), false).into();
-            return out.push(Effect::Send { conn, tid, message });
-        }
-        let words = match commands::words(command) {
+        let parsed = match session.is_some_and(|session| !session.access.is_everything()) {
+            true => Err(refuse(errno::EACCES, "access denied")),
+            false => nacre_command::parse(&command.cmd),
+        };
+        let words = match parsed {
             Ok(words) => words,
             Err(refusal) => {
-                let message = commands::reply(Err(refusal), false).into();
-                return out.push(Effect::Send { conn, tid, message });
+                return out.push(Effect::Send { conn, tid, message: reply(Err(refusal)).into() });
             }
         };
-        if let Some((reply, marked)) = commands::mark_lost(self, &words) {
-            if let Some((pg, delete)) = marked {
+        let args = Args::new(&words);
+        if commands::is_mark_lost(args) {
+            let marked = commands::mark_lost(self, args);
+            if let Ok((_, Some((pg, delete)))) = marked {
                 self.tell_pg(now, store, pg, PgEvent::MarkLost { delete }, out);
             }
-            return out.push(Effect::Send { conn, tid, message: reply.into() });
+            let outcome = marked.and_then(|(status, _)| Answer::said(status));
+            return out.push(Effect::Send { conn, tid, message: reply(outcome).into() });
         }
-        let reply = match self.order(now, store, (conn, tid), &words, out) {
-            Some(answer) => Some(commands::reply(answer, commands::is_compact(&words))),
-            None if words["prefix"] == "get_latest_osdmap" => None,
-            None => commands::run(self, now, store, (conn, tid), &words),
+        let reply = match self.order(now, store, (conn, tid), args, out) {
+            Some(answer) => Some(commands::found(answer, args)),
+            None if args.prefix() == Some("get_latest_osdmap") => None,
+            None => commands::run(self, now, store, (conn, tid), args),
         };
         let Some(reply) = reply else {
             return self.go_on_with_bench(out);
@@ -500,7 +503,8 @@ impl Osd {
         if let Some(result) = bench.stored(now.mono, token) {
             self.bench = None;
             self.store(Bench::removal(), out);
-            out.push(Effect::Send { conn, tid, message: commands::reply(Ok(result), false).into() });
+            let outcome = Answer::text(Format::Plain.json(&result, ""));
+            out.push(Effect::Send { conn, tid, message: reply(outcome).into() });
         }
         self.go_on_with_bench(out);
     }

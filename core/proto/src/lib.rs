@@ -11,4 +11,3 @@ pub mod messages;
 pub mod shown;
 pub mod transaction;
 pub mod types;
-pub mod words;

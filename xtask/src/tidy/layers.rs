@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Values and the boundary, from the bottom up. Each crate may use those before it, and all crates above may
 /// use them.
-const BASE: [&str; 8] = ["base", "options", "perf", "wire", "crush", "proto", "auth", "machine"];
+const BASE: [&str; 9] = ["base", "options", "perf", "wire", "crush", "proto", "command", "auth", "machine"];
 
 /// What crates above the base may use besides it.
 const ABOVE: [(&str, &[&str]); 11] = [

@@ -1,14 +1,13 @@
 //! Commands of Ceph's monitors and managers that are about something Nacre does not have, and what there is in its place.
 
-use nacre_base::words::begins_with;
+use nacre_command::Absent;
 
 const MODULE: &str = "the leading monitor is the manager, and has no loadable modules";
 const DISKS: &str = "disk health is not monitored; `ceph device ls` lists the disks";
 const RAFT: &str = "monitors use Raft, which has no election strategies";
 const ORCHESTRATOR: &str = "daemons are started with `nacre`, not by the cluster";
 
-/// The first words of a command, and why it does nothing.
-const ABSENT: [(&str, &str); 38] = [
+pub const ABSENT: Absent = Absent(&[
     ("add_bootstrap_peer_hint", RAFT),
     ("add_bootstrap_peer_hintv", RAFT),
     ("alerts", MODULE),
@@ -47,9 +46,4 @@ const ABSENT: [(&str, &str); 38] = [
     ("telegraf", MODULE),
     ("telemetry", "no telemetry is sent"),
     ("zabbix", MODULE),
-];
-
-/// Why this does nothing; None if it is no such command.
-pub fn why(prefix: &str) -> Option<&'static str> {
-    ABSENT.iter().find(|(words, _)| begins_with(prefix, words)).map(|(_, why)| *why)
-}
+]);

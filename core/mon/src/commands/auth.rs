@@ -4,11 +4,11 @@
 //! neither shown nor changed here. Whoever sets capabilities learns at once what is wrong with them, also of those in a keyring.
 
 use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, no_room, refuse};
-use crate::output::Format;
 use crate::services::auth::entity_bytes;
 use nacre_auth::caps::{CapsError, MgrCaps, MonCaps, OsdCaps, mds};
 use nacre_auth::{Entity, Secret, keyring, same_bytes};
 use nacre_base::{OsdId, errno};
+use nacre_command::Format;
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::output::Align::Left;
-use crate::output::{Format, Table, to_json, uuid};
+use crate::output::{Table, uuid};
 use crate::services::config::{ConfigEntity, ConfigKey};
 use bytes::Bytes;
 use nacre_base::errno;
@@ -423,7 +423,7 @@ fn key_exists(call: &mut Call<'_>) -> Outcome {
 
 fn key_ls(call: &mut Call<'_>) -> Outcome {
     let keys: Vec<&String> = call.state.kv.pairs.keys().collect();
-    Answer::text(to_json(&json!(keys), call.format != Format::Json) + "\n")
+    Answer::text(call.format.json(&json!(keys), "\n"))
 }
 
 fn key_dump(call: &mut Call<'_>) -> Outcome {

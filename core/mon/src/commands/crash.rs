@@ -2,10 +2,10 @@
 //! with the other keys, where Ceph's manager keeps it.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::output::Format;
 use crate::state::State;
 use bytes::Bytes;
 use nacre_base::{Utime, errno};
+use nacre_command::Format;
 use serde_json::{Map, Value, json};
 
 pub const COMMANDS: &[Row] = &[

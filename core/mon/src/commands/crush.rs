@@ -1,11 +1,11 @@
 //! The CRUSH map: looking at it and changing it.
 
-use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, osd, osd_show, refuse, weight_set};
 use crate::crush_edit;
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, short};
 use nacre_base::{OsdId, errno};
+use nacre_command::parse_osd;
 use nacre_crush::{CrushMap, EditError, Location, Op, Rule, Tunables};
 use nacre_proto::maps::OsdMap;
 use nacre_wire::from_slice;

@@ -1,8 +1,9 @@
 //! Fencing clients: one, a machine, or a network.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
-use crate::output::{Format, plain_addr, short, to_json};
+use crate::output::{plain_addr, short};
 use nacre_base::{Utime, errno};
+use nacre_command::{Format, to_json};
 use nacre_proto::types::{AddrKind, EntityAddr};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

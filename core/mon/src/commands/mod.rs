@@ -8,7 +8,6 @@
 //! repeatable: a client whose connection broke sends it again.
 
 mod absent;
-mod args;
 mod auth;
 mod autoscale;
 mod balancer;
@@ -42,7 +41,7 @@ mod tell;
 mod usage;
 mod weight_set;
 
-pub use args::Args;
+use absent::ABSENT;
 pub use cluster::{flags_text, ping_text};
 pub use monitors::PACIFIC_FEATURES;
 pub use pool::pool_op;
@@ -51,17 +50,16 @@ pub(crate) use progress::SHOWS_PROGRESS;
 pub use usage::{pool_stats, statfs};
 
 use crate::mon::{CommandRequest, Job, Mon, Via};
-use crate::output::{Format, to_json};
 use crate::pending_txn::PendingTxn;
 use crate::services::mgr::image_commands::ImageCommands;
 use crate::state::State;
 use nacre_auth::caps::Permission;
 use nacre_base::{Now, errno};
+use nacre_command::{Answer, Args, Format, Outcome, Refusal, Signature, refuse};
 use nacre_machine::Peer;
 use nacre_options::Value as OptionValue;
 use nacre_proto::messages::Message;
-use nacre_proto::words;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -82,52 +80,19 @@ pub(crate) struct Call<'a> {
     pub input: &'a [u8],
 }
 
-/// The answer to a command that worked.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// The line for standard error.
-    pub status: String,
-    pub output: Vec<u8>,
-}
-
-/// Why a command did not.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Positive, from `errno`.
-    pub code: i32,
-    pub text: String,
-    /// Some commands answer both, as `safe-to-destroy`.
-    pub output: Vec<u8>,
-}
-
-pub(crate) type Outcome = Result<Answer, Refusal>;
 type Handler = fn(&mut Call<'_>) -> Outcome;
-
-impl Answer {
-    pub fn said(text: impl Into<String>) -> Outcome {
-        Ok(Answer { status: text.into(), output: Vec::new() })
-    }
-    pub fn text(text: impl Into<String>) -> Outcome {
-        Ok(Answer { status: String::new(), output: text.into().into_bytes() })
-    }
-}
-
-pub(crate) fn refuse(code: i32, text: impl Into<String>) -> Refusal {
-    Refusal { code, text: text.into(), output: Vec::new() }
-}
 
 impl Call<'_> {
     /// The value as JSON, or what `plain` makes when a person reads it.
     pub fn show(&self, value: Value, plain: impl FnOnce() -> String) -> Outcome {
         Answer::text(match self.format {
             Format::Plain => whole_lines(plain()),
-            Format::Json => to_json(&value, false) + "\n",
-            Format::JsonPretty => to_json(&value, true) + "\n",
+            format => format.json(&value, "\n"),
         })
     }
     /// For commands whose plain form is indented JSON.
     pub fn show_json(&self, value: Value) -> Outcome {
-        Answer::text(to_json(&value, self.format != Format::Json) + "\n")
+        Answer::text(self.format.json(&value, "\n"))
     }
     pub fn option(&self, name: &str) -> OptionValue {
         self.mon.option(name)
@@ -190,55 +155,37 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     })
 }
 
-struct Signature {
-    prefix: String,
-    sig: Value,
-    module: String,
-    perm: String,
-    flags: u64,
-}
-
 fn signatures() -> &'static [Signature] {
     static SIGNATURES: OnceLock<Vec<Signature>> = OnceLock::new();
     SIGNATURES.get_or_init(|| {
         let rows: Vec<(Value, String, String, u64)> =
             serde_json::from_str(include_str!("signatures.json")).expect("the file is part of the program");
-        let prefix = |sig: &Value| {
-            let words = sig.as_array().into_iter().flatten().map_while(Value::as_str);
-            words.collect::<Vec<_>>().join(" ")
+        let signature = |(sig, module, perm, flags)| {
+            let prefix = Signature::prefix_of(&sig);
+            let help = help(&prefix);
+            Signature { prefix, sig, help, module, perm, flags }
         };
-        let rows = rows.into_iter();
-        rows.map(|(sig, module, perm, flags)| Signature { prefix: prefix(&sig), sig, module, perm, flags })
-            .collect()
+        rows.into_iter().map(signature).collect()
     })
 }
 
-/// The answer to `get_command_descriptions`, in Ceph's shape.
-fn descriptions() -> String {
-    let mut all = Map::new();
-    for (at, s) in signatures().iter().enumerate() {
-        let built = built().get(&*s.prefix).map(|(help, _)| *help).or_else(|| ImageCommands::help(&s.prefix));
-        let absent = if absent::why(&s.prefix).is_some() { "not in Nacre" } else { "not built yet in Nacre" };
-        let help = built.unwrap_or(absent);
-        let row = json!({
-            "sig": s.sig, "help": help, "module": s.module, "perm": s.perm, "flags": s.flags,
-        });
-        all.insert(format!("cmd{at:03}"), row);
-    }
-    Value::Object(all).to_string()
+fn help(prefix: &str) -> &'static str {
+    let built = built().get(prefix).map(|(help, _)| *help).or_else(|| ImageCommands::help(prefix));
+    let absent = if ABSENT.contains(prefix) { "not in Nacre" } else { "not built yet in Nacre" };
+    built.unwrap_or(absent)
 }
 
 fn parse(cmd: &[String]) -> Result<Map<String, Value>, Refusal> {
     match cmd {
         [] => Err(refuse(errno::EINVAL, "no command specified")),
-        _ => words::parse(cmd).map_err(|why| refuse(errno::EINVAL, why)),
+        _ => nacre_command::parse(cmd),
     }
 }
 
 /// What a command is called, and its arguments; none if it is no command.
 pub(crate) fn prefix_and_args(cmd: &[String]) -> Option<(String, Map<String, Value>)> {
     let args = parse(cmd).ok()?;
-    let prefix = args.get("prefix")?.as_str()?.to_string();
+    let prefix = Args::new(&args).prefix()?.to_string();
     Some((prefix, args))
 }
 
@@ -263,7 +210,7 @@ pub(crate) fn needs(prefix: &str) -> Option<(&'static str, Permission)> {
 /// Whether a command changes nothing, also because it is none.
 pub(crate) fn is_read_only(command: &CommandRequest) -> bool {
     let Ok(args) = parse(&command.cmd) else { return true };
-    let Some(prefix) = args.get("prefix").and_then(Value::as_str) else { return true };
+    let Some(prefix) = Args::new(&args).prefix() else { return true };
     if !built().contains_key(prefix) {
         return true;
     }
@@ -278,10 +225,7 @@ pub(crate) fn run(
     command: &CommandRequest,
     pending: &mut PendingTxn,
 ) -> Message {
-    match dispatch(mon, now, job, command, pending) {
-        Ok(answer) => command.reply(0, answer.status, answer.output.into()),
-        Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
-    }
+    command.reply(dispatch(mon, now, job, command, pending))
 }
 
 fn no_room() -> Refusal {
@@ -294,36 +238,18 @@ fn no_room() -> Refusal {
 
 fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, pending: &mut PendingTxn) -> Outcome {
     let args = parse(&command.cmd)?;
-    let Some(prefix) = args.get("prefix").and_then(Value::as_str) else {
+    let args = Args::new(&args);
+    let Some(prefix) = args.prefix() else {
         return Err(refuse(errno::EINVAL, "command prefix not found"));
     };
-    let format = match args.get("format").and_then(Value::as_str) {
-        None | Some("plain" | "") => Format::Plain,
-        Some("json") => Format::Json,
-        Some("json-pretty") => Format::JsonPretty,
-        Some(other) => {
-            return Err(refuse(
-                errno::EOPNOTSUPP,
-                format!("format '{other}' is not implemented: use json or json-pretty"),
-            ));
-        }
-    };
+    let format = Format::of(args)?;
     let state = mon.state.as_ref().expect("only a leader that has the state runs commands");
-    let call = &mut Call {
-        mon,
-        now,
-        from: &job.from,
-        state,
-        pending,
-        args: Args::new(&args),
-        format,
-        input: &command.input,
-    };
+    let call = &mut Call { mon, now, from: &job.from, state, pending, args, format, input: &command.input };
     if command.via == Via::Tell && !is_for_cluster(&command.cmd) {
         return tell::run(call, prefix);
     }
     if prefix == "get_command_descriptions" {
-        return Answer::text(descriptions());
+        return Answer::text(nacre_command::descriptions(signatures()).to_string());
     }
     match built().get(prefix) {
         Some((_, handler)) => {
@@ -340,8 +266,8 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, pending: &
             Ok(outcome)
         }
         None if signatures().iter().any(|s| s.prefix == prefix) => {
-            let why = absent::why(prefix).map(|why| format!("not in Nacre: {why}"));
-            Err(refuse(errno::EOPNOTSUPP, why.unwrap_or_else(|| no_handler(prefix))))
+            let not_built = || refuse(errno::EOPNOTSUPP, no_handler(prefix));
+            Err(ABSENT.refusal(prefix).unwrap_or_else(not_built))
         }
         None => Err(refuse(errno::EINVAL, "command not known")),
     }

@@ -1,9 +1,9 @@
 //! Changing OSDs, flags and single placements.
 
-use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
 use crate::output::{self, list, parse_uuid, short};
 use nacre_base::{OsdId, PgId, errno};
+use nacre_command::parse_osd;
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
 use serde_json::json;
 use std::collections::BTreeSet;

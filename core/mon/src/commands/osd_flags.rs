@@ -1,8 +1,8 @@
 //! Flags of the cluster, of CRUSH nodes, of device classes and of single OSDs.
 
-use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Row, refuse};
 use nacre_base::{OsdId, errno};
+use nacre_command::parse_osd;
 use nacre_proto::maps::{map_flags, osd_state};
 
 pub const COMMANDS: &[Row] = &[

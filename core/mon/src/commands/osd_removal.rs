@@ -1,8 +1,8 @@
 //! Ending OSDs for good, and whether that costs data.
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, osd, refuse};
-use crate::output::Format;
 use nacre_base::{OsdId, errno};
+use nacre_command::Format;
 use nacre_proto::maps::osd_state;
 use serde_json::json;
 

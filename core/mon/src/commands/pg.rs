@@ -1,12 +1,13 @@
 //! Placement groups as their primaries report them.
 
-use super::args::parse_osd;
 use super::usage::{latency_json, recovery_json, recovery_rate_json};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::output::Align::{Left, Right};
-use crate::output::{Format, Table, bytes, list, to_json};
+use crate::output::{Table, bytes, list};
 use crate::services::pg::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
+use nacre_command::parse_osd;
+use nacre_command::{Format, to_json};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
 use nacre_proto::shown::{Lasts, PgShown, ids, stamp};

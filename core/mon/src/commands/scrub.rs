@@ -1,10 +1,10 @@
 //! Having the copies of objects compared, and wrong ones replaced. The commands only pass it on: what
 //! comes of it is in the state of groups and in health.
 
-use super::args::parse_osd;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::services::pg::stats::all_pgs;
 use nacre_base::{OsdId, PgId, PoolId, errno};
+use nacre_command::parse_osd;
 use nacre_proto::messages::DaemonMsg;
 use std::collections::BTreeMap;
 

@@ -1,40 +1,40 @@
 //! What one can ask this very process: `ceph tell mon.a ...`.
 
 use super::cluster::{VERSION, election_epoch, health_json};
-use super::{Answer, Args, Call, Outcome, Refusal, prefix_and_args, refuse};
+use super::{Answer, Args, Call, Format, Outcome, Signature, prefix_and_args, refuse};
 use crate::mon::{CommandRequest, Mon};
-use crate::output::{addrvec, to_json, uuid};
+use crate::output::{addrvec, uuid};
 use nacre_base::errno;
-use nacre_options::{Daemon, Opt, Refused};
+use nacre_options::{Daemon, Opt};
 use nacre_proto::messages::Message;
 use serde_json::{Map, Value, json};
 
-/// The words, required arguments and help of each command. Arguments that may come several times end with `*`.
-const COMMANDS: &[(&str, &[&str], &str)] = &[
-    ("config get", &["var"], "show the value of an option of this monitor"),
-    ("config set", &["var", "val*"], "set an option of this monitor until it restarts"),
-    ("config show", &[], "show the values of all options of this monitor"),
-    ("config unset", &["var"], "undo 'config set'"),
-    ("get_command_descriptions", &[], "list the commands of this daemon"),
-    ("health", &[], "show the health checks that failed"),
-    ("injectargs", &["injected_args*"], "set options of this monitor until it restarts"),
-    ("log flush", &[], "flush the log, which is never buffered"),
-    ("help", &[], "list the commands of this daemon"),
-    ("mon_status", &[], "show the status of this monitor"),
-    ("quorum_status", &[], "show the monitors of the quorum"),
-    ("sessions", &[], "show the connected sessions"),
-    ("status", &[], "show the status of this monitor"),
-    ("version", &[], "show the version of this daemon"),
+/// Name, arguments in Ceph's notation, help.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("config get", "name=var,type=CephString", "show the value of an option of this monitor"),
+    (
+        "config set",
+        "name=var,type=CephString name=val,type=CephString,n=N",
+        "set an option of this monitor until it restarts",
+    ),
+    ("config show", "", "show the values of all options of this monitor"),
+    ("config unset", "name=var,type=CephString", "undo 'config set'"),
+    ("get_command_descriptions", "", "list the commands of this daemon"),
+    ("health", "", "show the health checks that failed"),
+    ("injectargs", "name=injected_args,type=CephString,n=N", "set options of this monitor until it restarts"),
+    ("log flush", "", "flush the log, which is never buffered"),
+    ("help", "", "list the commands of this daemon"),
+    ("mon_status", "", "show the status of this monitor"),
+    ("quorum_status", "", "show the monitors of the quorum"),
+    ("sessions", "", "show the connected sessions"),
+    ("status", "", "show the status of this monitor"),
+    ("version", "", "show the version of this daemon"),
 ];
 
 pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
     match prefix {
-        "get_command_descriptions" => call.show_json(descriptions()),
-        "help" => {
-            let help: Map<String, Value> =
-                COMMANDS.iter().map(|(words, _, help)| (words.to_string(), json!(help))).collect();
-            call.show_json(help.into())
-        }
+        "get_command_descriptions" => call.show_json(nacre_command::descriptions(&signatures())),
+        "help" => call.show_json(nacre_command::help(&signatures())),
         "version" => {
             call.show_json(json!({ "version": VERSION, "release": "pacific", "release_type": "stable" }))
         }
@@ -44,7 +44,7 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
         "health" => call.show_json(health_json(call, true)),
         "config get" => {
             let var = call.args.text("var")?;
-            let option = nacre_options::find(&var).ok_or_else(|| refused(nacre_options::no_such(&var)))?;
+            let option = nacre_options::find(&var).ok_or_else(|| nacre_options::no_such(&var))?;
             call.show_json(json!({ var: call.option(option.name).to_string() }))
         }
         "config show" => {
@@ -57,8 +57,8 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
     }
 }
 
-fn refused(refused: Refused) -> Refusal {
-    refuse(refused.errno, refused.text)
+fn signatures() -> Vec<Signature> {
+    COMMANDS.iter().map(|(prefix, args, help)| Signature::new(prefix, args, help, "mon")).collect()
 }
 
 impl Mon {
@@ -67,48 +67,33 @@ impl Mon {
         let (prefix, args) = prefix_and_args(&command.cmd)?;
         let args = Args::new(&args);
         let outcome = match &*prefix {
-            "config set" => self.config_set(&args),
-            "config unset" => self.config_unset(&args),
+            "config set" => self.config_set(args),
+            "config unset" => self.config_unset(args),
             "injectargs" => self.inject_args(&args.list("injected_args").join(" ")),
             _ => return None,
         };
-        Some(match outcome {
-            Ok(answer) => command.reply(0, answer.status, answer.output.into()),
-            Err(refusal) => command.reply(-refusal.code, refusal.text, refusal.output.into()),
-        })
+        Some(command.reply(outcome))
     }
 
-    fn config_set(&mut self, args: &Args<'_>) -> Outcome {
+    fn config_set(&mut self, args: Args<'_>) -> Outcome {
         let (name, value) = (args.text("var")?, args.list("val").join(" "));
         let said = self.overrides.set(Daemon::Mon, &name, &value);
-        let value = json!({ "success": said.map_err(refused)? });
-        Answer::text(to_json(&value, true) + "\n")
+        let value = json!({ "success": said? });
+        Answer::text(Format::JsonPretty.json(&value, "\n"))
     }
 
-    fn config_unset(&mut self, args: &Args<'_>) -> Outcome {
+    fn config_unset(&mut self, args: Args<'_>) -> Outcome {
         let name = args.text("var")?;
         let mut overrides = std::mem::take(&mut self.overrides);
         let said = overrides.unset(Daemon::Mon, &name, |option| self.options().configured(option.name));
         self.overrides = overrides;
-        Ok(Answer { status: said.map_err(refused)?, output: b"{}\n".to_vec() })
+        Ok(Answer { status: said?, output: b"{}\n".to_vec() })
     }
 
     fn inject_args(&mut self, text: &str) -> Outcome {
         let said = self.overrides.inject(Daemon::Mon, text);
-        Ok(Answer { status: said.map_err(refused)?, output: b"{}\n".to_vec() })
+        Ok(Answer { status: said?, output: b"{}\n".to_vec() })
     }
-}
-
-fn descriptions() -> Value {
-    let rows = COMMANDS.iter().enumerate().map(|(at, (words, args, help))| {
-        let mut sig: Vec<Value> = words.split(' ').map(|word| json!(word)).collect();
-        sig.extend(args.iter().map(|name| match name.strip_suffix('*') {
-            Some(name) => json!({ "name": name, "type": "CephString", "n": "N" }),
-            None => json!({ "name": name, "type": "CephString" }),
-        }));
-        (format!("cmd{at:03}"), json!({ "sig": sig, "help": help, "module": "mon", "perm": "r", "flags": 0 }))
-    });
-    Value::Object(rows.collect())
 }
 
 fn sessions(call: &Call<'_>) -> Value {

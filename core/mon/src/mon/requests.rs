@@ -10,6 +10,7 @@ use crate::services::Services;
 use crate::sessions::caps::Admission;
 use bytes::Bytes;
 use nacre_base::{Now, errno};
+use nacre_command::{Outcome, refuse};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::messages::{
     CommandReply, Config as ConfigMsg, DaemonMsg, Envelope, Message, MgrCommandReply, MgrConfigure,
@@ -84,7 +85,7 @@ impl Mon {
             && let Some(command) = CommandRequest::of(&message)
         {
             let text = format!("a command of {} bytes, limit {COMMAND_MAX}", command.weight());
-            return self.answer(origin, command.reply(-errno::E2BIG, text, Bytes::new()), out);
+            return self.answer(origin, command.reply(Err(refuse(errno::E2BIG, text))), out);
         }
         match message {
             Message::Auth(auth) => {
@@ -297,18 +298,15 @@ impl CommandRequest {
     pub fn weight(&self) -> usize {
         weight(&self.cmd, &self.input)
     }
-    pub(crate) fn reply(&self, code: i32, status: String, output: bytes::Bytes) -> Message {
+    pub(crate) fn reply(&self, outcome: Outcome) -> Message {
+        let CommandReply { retval, status, output } = nacre_command::reply(outcome);
         match self.via {
-            Via::Mon => MonCommandAck {
-                version: PaxosVersion(0),
-                retval: code,
-                status,
-                cmd: self.cmd.clone(),
-                output,
+            Via::Mon => {
+                let (version, cmd) = (PaxosVersion(0), self.cmd.clone());
+                MonCommandAck { version, retval, status, cmd, output }.into()
             }
-            .into(),
-            Via::Mgr => MgrCommandReply { retval: code, status, output }.into(),
-            Via::Tell => CommandReply { retval: code, status, output }.into(),
+            Via::Mgr => MgrCommandReply { retval, status, output }.into(),
+            Via::Tell => CommandReply { retval, status, output }.into(),
         }
     }
 }

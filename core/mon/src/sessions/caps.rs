@@ -7,6 +7,7 @@ use nacre_auth::caps::{MgrCaps, MonCaps, OsdAccess, OsdCaps, Permission};
 use nacre_auth::cephx::SERVICE_MGR;
 use nacre_auth::{Keys, Proved};
 use nacre_base::{PoolId, errno};
+use nacre_command::refuse;
 use nacre_machine::Peer;
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
 use nacre_proto::types::{AuthName, EntityType};
@@ -200,8 +201,8 @@ impl SessionCaps {
                 match granted.may_command(&command) {
                     true => Admission::Open,
                     false => {
-                        let text = "access denied".to_string();
-                        Admission::Refused(command.reply(-errno::EACCES, text, Default::default()).into())
+                        let refusal = refuse(errno::EACCES, "access denied");
+                        Admission::Refused(command.reply(Err(refusal)).into())
                     }
                 }
             }

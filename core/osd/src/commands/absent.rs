@@ -1,6 +1,6 @@
 //! Commands of Ceph's OSDs that mean nothing here, or nothing yet, and why.
 
-use nacre_base::words::begins_with;
+use nacre_command::Absent;
 
 const STORE: &str = "the store is not BlueStore";
 const CACHES: &str = "the store's memory has a fixed size, and is neither counted by kind nor released";
@@ -11,8 +11,7 @@ const HEAP: &str = "memory comes from the system's allocator, which has no such 
 const SNAPS: &str = "each placement group has its own index of snapshots to trim";
 const WAITS: &str = "recovery adapts to client load; see `osd_recovery_sleep`";
 
-/// The first words of a command, and why it does nothing.
-const ABSENT: [(&str, &str); 45] = [
+pub const ABSENT: Absent = Absent(&[
     ("bluefs", STORE),
     ("bluestore", STORE),
     ("cache drop", CACHES),
@@ -58,13 +57,4 @@ const ABSENT: [(&str, &str); 45] = [
     ("rotate-key", "keys are not built yet"),
     ("dump_pool_statfs", "space is not counted by pool on each disk"),
     ("trim stale osdmaps", "old maps are removed when new ones arrive"),
-];
-
-pub fn names() -> impl Iterator<Item = &'static str> {
-    ABSENT.iter().map(|(words, _)| *words)
-}
-
-/// Why this does nothing; None if it is no command of Ceph's.
-pub fn why(prefix: &str) -> Option<&'static str> {
-    ABSENT.iter().find(|(words, _)| begins_with(prefix, words)).map(|(_, why)| *why)
-}
+]);

@@ -1,10 +1,10 @@
 //! What an OSD shows of itself besides requests and counters: watchers, fences, pools, plans to compare copies.
 
-use super::Refusal;
+use super::no_map;
 use crate::osd::Osd;
 use crate::pg::Pg;
-use nacre_base::errno::EAGAIN;
 use nacre_base::{Now, Utime};
+use nacre_command::Refusal;
 use nacre_proto::types::EntityAddr;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ pub fn scrub_slots(osd: &Osd) -> Value {
 
 /// When the PGs that are led from here are due.
 pub fn scrub_plans(osd: &Osd, now: Now) -> Result<Value, Refusal> {
-    let map = osd.map().ok_or_else(|| (EAGAIN, "there is no map yet".to_string()))?;
+    let map = osd.map().ok_or_else(no_map)?;
     let rules = osd.options.scrub();
     let mut plans: Vec<_> =
         osd.pgs().filter_map(|pg| pg.scrub_plan(map, &rules, now.wall).map(|plan| (plan, pg.id))).collect();

@@ -1,10 +1,11 @@
 //! Commands that make an OSD act: get the newest map, scrub, write to the cluster log.
 
 use super::Osd;
-use crate::commands::{self, Refusal};
+use crate::commands::{group, not_here};
 use crate::pg::{PgEvent, ScrubRequest};
-use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT};
+use nacre_base::errno::{EAGAIN, EBUSY, EINVAL};
 use nacre_base::{Now, PgId, Time, Utime};
+use nacre_command::{Answer, Args, Refusal, refuse, reply};
 use nacre_machine::{ConnId, Effect, StoreView};
 use nacre_monc::MakeMessage;
 use nacre_proto::maps::Uuid;
@@ -37,14 +38,14 @@ impl Osd {
         now: Now,
         store: &dyn StoreView,
         from: (ConnId, u64),
-        words: &Value,
+        args: Args<'_>,
         out: &mut Vec<Effect>,
     ) -> Option<Result<Value, Refusal>> {
-        match words["prefix"].as_str()? {
+        match args.prefix()? {
             "get_latest_osdmap" => self.ask_for_newest_map(now, from, out).err().map(Err),
-            "scrub" => Some(self.scrub_asked(now, store, words, false, out)),
-            "deep_scrub" => Some(self.scrub_asked(now, store, words, true, out)),
-            "cluster_log" => Some(self.log_words(now.wall, words, out)),
+            "scrub" => Some(self.scrub_asked(now, store, args, false, out)),
+            "deep_scrub" => Some(self.scrub_asked(now, store, args, true, out)),
+            "cluster_log" => Some(self.log_words(now.wall, args, out)),
             _ => None,
         }
     }
@@ -56,10 +57,10 @@ impl Osd {
         out: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         if self.mon.ready().is_none() {
-            return Err((EAGAIN, "no monitor can be reached".to_string()));
+            return Err(refuse(EAGAIN, "no monitor can be reached"));
         }
         if self.waiting_for_map.commands.len() >= ASKERS_MAX {
-            return Err((EBUSY, format!("{ASKERS_MAX} other requests wait for the newest map")));
+            return Err(refuse(EBUSY, format!("{ASKERS_MAX} other requests wait for the newest map")));
         }
         self.waiting_for_map.last_handle += 1;
         let handle = self.waiting_for_map.last_handle;
@@ -84,11 +85,11 @@ impl Osd {
             asker.epoch.is_some_and(|asked| asked <= epoch) || now.mono.since(asker.since) > PATIENCE
         };
         for asker in self.waiting_for_map.commands.extract_if(.., is_over) {
-            let result = match asker.epoch {
-                Some(asked) if asked <= epoch => Ok(Value::Null),
-                _ => Err((EAGAIN, "the monitors did not send a newer map in time".to_string())),
+            let outcome = match asker.epoch {
+                Some(asked) if asked <= epoch => Ok(Answer::default()),
+                _ => Err(refuse(EAGAIN, "the monitors did not send a newer map in time")),
             };
-            let message = commands::reply(result, false).into();
+            let message = reply(outcome).into();
             self.mon.forget(asker.handle);
             out.push(Effect::Send { conn: asker.conn, tid: asker.tid, message });
         }
@@ -98,28 +99,29 @@ impl Osd {
         &mut self,
         now: Now,
         store: &dyn StoreView,
-        words: &Value,
+        args: Args<'_>,
         deep: bool,
         out: &mut Vec<Effect>,
     ) -> Result<Value, Refusal> {
-        let id: PgId = commands::group(words)?;
+        let id: PgId = group(args)?;
         let me = self.me();
-        let pg = self.pg(id).ok_or_else(|| (ENOENT, format!("i don't have pgid {id}")))?;
+        let pg = self.pg(id).ok_or_else(|| not_here(id))?;
         if pg.interval().primary != Some(me) {
-            return Err((EINVAL, format!("osd.{me} is not the primary of pg {id}")));
+            return Err(refuse(EINVAL, format!("osd.{me} is not the primary of pg {id}")));
         }
         let stamp: Utime = pg.last_scrub(deep);
         self.tell_pg(now, store, id, PgEvent::ScrubRequest(ScrubRequest { deep, repair: false }), out);
         Ok(json!({ "deep": deep, "stamp": stamp.to_string() }))
     }
 
-    fn log_words(&mut self, stamp: Utime, words: &Value, out: &mut Vec<Effect>) -> Result<Value, Refusal> {
-        let text = commands::many(words, "message").join(" ");
-        if words["level"] != "error" || text.is_empty() {
-            return Err((EINVAL, "give the level 'error' and a message".to_string()));
+    fn log_words(&mut self, stamp: Utime, args: Args<'_>, out: &mut Vec<Effect>) -> Result<Value, Refusal> {
+        let text = args.list("message").join(" ");
+        if args.str("level") != "error" || text.is_empty() {
+            return Err(refuse(EINVAL, "give the level 'error' and a message"));
         }
         if text.len() > WORDS_MAX {
-            return Err((EINVAL, format!("the message has {} bytes, the limit is {WORDS_MAX}", text.len())));
+            let long = format!("the message has {} bytes, the limit is {WORDS_MAX}", text.len());
+            return Err(refuse(EINVAL, long));
         }
         self.to_mon(DaemonMsg::ClusterLog { level: LogLevel::Error as u8, stamp, text }, out);
         Ok(Value::Null)

@@ -5,25 +5,29 @@ use super::{read, write};
 use crate::commands;
 use bytes::Bytes;
 use nacre_base::{Name, Now, OsdId};
+use nacre_command::Args;
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer};
-use nacre_proto::messages::{Command, Message, MonGetVersionReply};
+use nacre_proto::messages::{Command, CommandReply, Message, MonGetVersionReply};
 use nacre_proto::types::{AddrVec, EntityType, Op, object_hash};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Sends a command to one OSD, bypassing the network.
 pub fn ask(w: &mut World, osd: usize, words: Value) -> Result<Value, i32> {
+    let reply = reply(w, osd, words);
+    if reply.retval < 0 {
+        return Err(reply.retval);
+    }
+    Ok(serde_json::from_slice(&reply.output).unwrap_or(Value::Null))
+}
+fn reply(w: &mut World, osd: usize, words: Value) -> CommandReply {
     let now = Now { mono: w.now, ..Now::default() };
     let command = Command { fsid: [0; 16], cmd: vec![words.to_string()], input: Bytes::new() };
     let node = &mut w.nodes[osd];
     let osd = node.osd.as_mut().unwrap();
     let from = (ConnId::Accepted(1_000_000), 1);
-    let words = commands::words(&command).unwrap();
-    let reply = commands::run(osd, now, &node.view, from, &words).expect("an answer at once");
-    if reply.retval < 0 {
-        return Err(reply.retval);
-    }
-    Ok(serde_json::from_slice(&reply.output).unwrap_or(Value::Null))
+    let words = nacre_command::parse(&command.cmd).unwrap();
+    commands::run(osd, now, &node.view, from, Args::new(&words)).expect("an answer at once")
 }
 fn dump(w: &mut World, osd: usize) -> Value {
     ask(w, osd, json!({"prefix": "perf dump"})).unwrap()
@@ -193,6 +197,30 @@ fn inapplicable_commands_say_why_and_unknown_ones_fail() {
     for unknown in ["bluefsx", "nonsense", "hea"] {
         assert_eq!(ask(&mut w, 0, json!({"prefix": unknown})), Err(-22), "{unknown}");
     }
+}
+
+#[test]
+fn json_is_indented_unless_it_is_asked_for_without_blanks() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    let mut get = |format: &str| {
+        let words = json!({"prefix": "config get", "var": "osd_max_backfills", "format": format});
+        reply(&mut w, 0, words).output
+    };
+    assert_eq!(get("json"), "{\"osd_max_backfills\":\"1\"}");
+    for indented in ["", "plain", "json-pretty", "xml"] {
+        assert_eq!(get(indented), "{\n    \"osd_max_backfills\": \"1\"\n}\n", "{indented}");
+    }
+    let mut refused = |words: Value| {
+        let CommandReply { retval, status, .. } = reply(&mut w, 0, words);
+        (retval, status)
+    };
+    let unknown = "osd.0 does not know the command 'nonsense'";
+    assert_eq!(refused(json!({"prefix": "nonsense"})), (-22, unknown.to_string()));
+    assert_eq!(refused(json!({"prefix": "query"})), (-22, "no pgid specified".to_string()));
+    let absent = "not in Nacre: the store compacts itself, and compaction cannot be triggered";
+    assert_eq!(refused(json!({"prefix": "compact"})), (-95, absent.to_string()));
+    assert_eq!(reply(&mut w, 0, json!({"prefix": "send_beacon"})).output, "");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use crate::commands;
 use crate::mon::{CommandRequest, Mon, Origin};
 use nacre_base::errno;
+use nacre_command::{Answer, Refusal};
 use nacre_machine::Effect;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -119,7 +120,12 @@ impl Mon {
         let (origin, command) =
             self.services.images.asked.remove(&key).expect("each command is answered once");
         let ImageAnswer { code, status, output } = answer;
-        self.answer(origin, command.reply(-code, status, output.into()), out);
+        let output = output.into_bytes();
+        let outcome = match code {
+            0 => Ok(Answer { status, output }),
+            code => Err(Refusal { code, text: status, output }),
+        };
+        self.answer(origin, command.reply(outcome), out);
     }
 
     /// The term in which this monitor leads, and so is the active manager; none while it does not.
