@@ -89,9 +89,13 @@ impl Consensus {
 impl Mon {
     /// Goes on until there is nothing to do but wait.
     pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
-        while self.retired.is_none() {
+        loop {
             while let Some(ready) = self.consensus.raft().ready() {
                 self.carry_out(ready, out);
+            }
+            // A removed monitor may be Raft's leader still. It must not lead again.
+            if self.retired.is_some() {
+                return;
             }
             self.note_leadership(now, out);
             self.answer_reads(out);
