@@ -213,7 +213,7 @@ fn monitor_with_a_full_disk_stops_and_restarts_with_space() {
     succeed(c.client("/usr/bin/python3").args(["-c", fill])).unwrap();
     wait_until("mon.c to end", PATIENCE, || Ok(!c.daemons()?.contains(&"mon.c".to_string()))).unwrap();
     let log = std::fs::read_to_string(c.folder().join("log/mon.c.log")).unwrap();
-    assert!(log.contains("stops: the disk failed"));
+    assert!(log.contains("stopping: the disk failed"));
     wait_quorum_without(&c, "c");
 
     std::fs::remove_file(&ballast).unwrap();
