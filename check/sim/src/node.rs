@@ -75,6 +75,8 @@ pub struct Node {
     pub powered_off: bool,
     /// The machine has stopped cleanly.
     pub stopped: bool,
+    /// Why a machine could not continue (`Effect::Fail`), which ended the process. Stays when it starts again.
+    pub failure: Option<String>,
     /// How far its wall clock is ahead.
     pub wall_ahead: Duration,
     /// Bytes of memory that it may use, and the most that it ever used.
@@ -117,6 +119,7 @@ impl Node {
             deferred: Vec::new(),
             powered_off: false,
             stopped: false,
+            failure: None,
             wall_ahead: Duration::ZERO,
             memory_max: None,
             memory_peak: 0,

@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, Seed, mon_name};
 use crate::limits::{Elections, check_maps};
 use crate::network::NodeId;
+use crate::node::Node;
 use crate::script::{Auth, Fault, Script, Target};
 use crate::workload::{WRITERS, Workload};
 use bytes::Bytes;
@@ -393,6 +394,9 @@ impl Run {
         // Daemons that are stopping finish first.
         c.run_for(Duration::from_secs(6));
         for id in daemons {
+            let Node { name, failure, .. } = c.world.node(id);
+            // Only OSDs have damaged disks here, and those know what to do without what is lost.
+            assert_eq!(failure, &None, "{name} failed");
             if c.world.node(id).stopped {
                 c.world.kill(id, false);
             }

@@ -239,9 +239,19 @@ impl World {
             drop(charge);
             for effect in effects.drain(..) {
                 self.carry_out(id, effect);
+                if self.node(id).failure.is_some() {
+                    break;
+                }
+            }
+            if self.node(id).failure.is_some() {
+                break;
             }
         }
         self.node_mut(id).role = Some(role);
+        if self.node(id).failure.is_some() {
+            self.unsent.clear();
+            return self.kill(id, false);
+        }
         for (session, side) in std::mem::take(&mut self.unsent) {
             self.flush(session, side);
         }
@@ -343,6 +353,10 @@ impl World {
             }
             Effect::Log { text, .. } => self.trace.comment(self.now, &self.nodes[id.0].name, &text),
             Effect::Stopped => self.node_mut(id).stopped = true,
+            Effect::Fail { reason } => {
+                self.trace.comment(self.now, &self.nodes[id.0].name, &reason);
+                self.node_mut(id).failure = Some(reason);
+            }
         }
     }
 

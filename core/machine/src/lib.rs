@@ -169,6 +169,12 @@ pub enum Effect {
     },
     /// The answer to `Event::Stop`: all is said and durable.
     Stopped,
+    /// The machine cannot continue. The driver ends the daemon with an error, carries out no later effect and
+    /// passes no further event.
+    Fail {
+        /// For the administrator, with what to do about it.
+        reason: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,10 +3,12 @@
 //! `Mon` holds smaller machines, each with its own state: `consensus` (Raft and what it persists), `peers`
 //! (links to the other monitors), `forwarding` (requests for the leader), `reads`, `proposals` (what waits to
 //! be committed, and what is being committed), the sessions and the services. `Mon::drive` runs after each
-//! event until there is nothing to do but wait, and `Mon::check` asserts what must hold then.
+//! event until there is nothing to do but wait, and `Mon::check` asserts what must hold then. A disk that holds
+//! something else than this monitor wrote ends it (`damage`).
 
 mod check;
 mod consensus;
+mod damage;
 mod forwarding;
 mod membership;
 mod peers;
@@ -26,7 +28,9 @@ use crate::sessions::{Session, Sessions};
 use crate::state::State;
 use crate::{commands, persist};
 use bytes::Bytes;
+use check::Committed;
 use consensus::Consensus;
+use damage::{Damage, decode_checkpoint, decode_entry};
 use forwarding::Forwarding;
 use nacre_auth::{Entity, Entropy};
 use nacre_base::{Now, Rng};
@@ -36,7 +40,6 @@ use nacre_proto::maps::{OsdMap, Uuid};
 use nacre_proto::messages::QuorumMsg;
 use nacre_proto::types::{AddrVec, AuthName, EntityType};
 use nacre_raft::Raft;
-use nacre_wire::from_slice;
 use peers::Peers;
 use proposals::Proposals;
 use reads::Reads;
@@ -129,6 +132,8 @@ pub struct Mon {
     global_ids_wanted: bool,
     /// Set when this monitor was removed: the monitor map without it, encoded.
     pub(crate) retired: Option<Bytes>,
+    /// As of the last `check`.
+    committed: Committed,
 }
 
 impl Mon {
@@ -150,6 +155,7 @@ impl Mon {
             services: Services::default(),
             global_ids_wanted: true,
             retired: None,
+            committed: Committed::default(),
         }
     }
 
@@ -235,14 +241,15 @@ impl Mon {
         self.services.health(&self.context(now), map)
     }
 
-    fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+    fn on_start(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) -> Result<(), Damage> {
         let initial: Vec<u64> = self.initial_members().collect();
         let group = if initial.contains(&self.id()) { &initial[..] } else { &[] };
-        let saved = persist::load(store).expect("a monitor cannot run without its store");
-        let raft = Raft::new(self.id(), self.rng.next_u64(), group, &saved)
-            .expect("the monitor's log is damaged: remove this monitor and add it anew");
+        let saved = persist::load(store)?;
+        let raft = Raft::new(self.id(), self.rng.next_u64(), group, &saved).ok_or(Damage::Log)?;
+        // Also those that are not committed yet: this monitor may send them to others.
+        raft.proposals().try_for_each(|(index, bytes)| decode_entry(index, bytes).map(drop))?;
         if let Some(checkpoint) = raft.checkpoint() {
-            self.restore(checkpoint.index, &checkpoint.state);
+            self.restore(checkpoint.index, decode_checkpoint(checkpoint.index, &checkpoint.state)?);
         }
         if let Some(persist) = raft.beginning().filter(|_| saved.checkpoint.is_none()) {
             self.consensus.store(&persist, None, Vec::new(), out);
@@ -253,10 +260,10 @@ impl Mon {
         self.update_peers(out);
         self.services.restart(now.mono);
         self.publish_keys(out);
+        Ok(())
     }
 
-    fn restore(&mut self, index: u64, bytes: &[u8]) {
-        let state = from_slice(bytes).expect("a checkpoint of ours is whole: it was read with its checksum");
+    fn restore(&mut self, index: u64, state: State) {
         self.state = Some(state);
         self.consensus.applied = index;
     }
@@ -335,7 +342,11 @@ impl Machine for Mon {
             event if let Some(map) = self.retired.clone() => {
                 return self.redirect_to_others(map, &event, out);
             }
-            Event::Start => self.on_start(now, store, out),
+            Event::Start => {
+                if let Err(damage) = self.on_start(now, store, out) {
+                    return out.push(damage.fail(&self.config.name));
+                }
+            }
             Event::Opened { conn, peer } => self.on_opened(now, conn, peer, out),
             Event::Closed { conn, why } => self.on_closed(conn, &why, out),
             Event::Message { conn, tid, message } => self.on_message(now, conn, tid, message, out),
@@ -347,7 +358,9 @@ impl Machine for Mon {
             }
             Event::ReadDone { .. } | Event::Loop(_) | Event::Datagram { .. } => return,
         }
-        self.drive(now, out);
-        self.check();
+        match self.drive(now, out) {
+            Ok(()) => self.check(),
+            Err(damage) => out.push(damage.fail(&self.config.name)),
+        }
     }
 }

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// What is stored, and how reading it fails.
 #[derive(Clone, Default)]
-struct Omaps(BTreeMap<StoredId, BTreeMap<Name, Bytes>>);
+struct Omaps(BTreeMap<StoredId, BTreeMap<Name, Bytes>>, Option<ReadError>);
 
 impl Omaps {
     fn apply(&mut self, txn: Transaction) {
@@ -53,6 +54,9 @@ impl StoreView for Omaps {
         from: &[u8],
         each: &mut dyn FnMut(&Name, &Bytes) -> bool,
     ) -> Result<(), ReadError> {
+        if let Some(error) = &self.1 {
+            return Err(error.clone());
+        }
         let pairs = self.0.get(id).into_iter().flatten().filter(|(key, _)| key.as_bytes() >= from);
         for (key, value) in pairs {
             if !each(key, value) {
@@ -119,6 +123,8 @@ struct TestMon {
     dialled: Vec<(ConnId, EntityAddr)>,
     granted: Vec<std::ops::Range<u64>>,
     timers: BTreeMap<u64, Time>,
+    /// Why it ended.
+    failure: Option<String>,
     /// What was stored and the monitor does not hear of, while the disk is slow.
     unheard: Option<Vec<Event>>,
     next_conn: u64,
@@ -138,6 +144,7 @@ impl TestMon {
             dialled: Vec::new(),
             granted: Vec::new(),
             timers: BTreeMap::new(),
+            failure: None,
             unheard: None,
             next_conn: 1,
             next_tid: 1,
@@ -166,7 +173,7 @@ impl TestMon {
 
     fn event(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
+        while let Some(event) = events.pop_front().filter(|_| self.failure.is_none()) {
             let mut out = Vec::new();
             self.mon.handle(self.now, event, &self.store, &mut out);
             for effect in out {
@@ -188,6 +195,10 @@ impl TestMon {
                     Effect::GrantIds(ids) => self.granted.push(ids),
                     Effect::Log { text, .. } => self.logged.push(text),
                     Effect::Stopped => {}
+                    Effect::Fail { reason } => {
+                        self.failure = Some(reason);
+                        break;
+                    }
                     other => panic!("unexpected {other:?}"),
                 }
             }
@@ -389,8 +400,10 @@ mod absent;
 mod arguments;
 mod auth;
 mod balancer;
+mod check;
 mod commands;
 mod crashes;
+mod damage;
 mod encodings;
 mod forced;
 mod image_load;

@@ -134,6 +134,11 @@ impl Raft {
         let index = snapshot.get_metadata().index;
         (index > 0).then(|| Restored { index, state: snapshot.get_data().to_vec() })
     }
+    /// The proposals in the log of this member, committed or not, each with its index.
+    pub fn proposals(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let entries = self.node.store().entries.iter().map(|entry| (entry.index, proposal(entry)));
+        entries.filter(|(_, data)| !data.is_empty())
+    }
     /// What must be durable before this member sends anything: the initial members, which then override
     /// the arguments of later starts.
     pub fn beginning(&self) -> Option<Persist> {

@@ -57,15 +57,19 @@ impl Fleet {
         }
     }
 
-    /// Monitors last, so that stopping OSDs can report to them.
+    /// Monitors last, so that stopping OSDs can report to them. An error says which daemon had ended by itself,
+    /// and why; the others are stopped all the same.
     pub fn stop(self) -> Result<()> {
         let (mons, others): (Vec<_>, Vec<_>) = self.daemons.into_iter().partition(|(name, _)| name.is_mon());
+        let mut ended = Ok(());
         for daemons in [others, mons] {
             daemons.iter().for_each(|(_, daemon)| daemon.stop());
-            daemons.into_iter().try_for_each(|(_, daemon)| daemon.join())?;
+            for (_, daemon) in daemons {
+                ended = ended.and(daemon.join());
+            }
         }
         self.lock.remove();
-        Ok(())
+        ended
     }
 }
 

@@ -30,5 +30,5 @@ pub use clock::now;
 pub use disk::{FileDisk, forget};
 pub use port_holder::{PortHolder, outgoing_ports};
 pub use process::{abort_on_panic, raise_open_files, tune_allocator};
-pub use running::{Caller, Running};
+pub use running::{Caller, Ended, Running};
 pub use spec::{BindError, Limits, Listener, MEMORY_DEFAULT, Spec};

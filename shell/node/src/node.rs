@@ -83,9 +83,9 @@ struct Inner<M> {
     global_id: u64,
     global_seq: u64,
     stopped: bool,
-    /// The machine takes something for stored that is not: it must neither get events nor send messages any
-    /// more.
-    gave_up: bool,
+    /// Why the daemon ends with an error: the machine cannot continue, or it takes something for stored that is
+    /// not. It must neither get events nor send messages any more.
+    failure: Option<String>,
     /// What the machine wants: empty between events, and there for its memory.
     effects: Vec<Effect>,
     /// The first part of the message that is being sent: empty between them.
@@ -134,7 +134,7 @@ impl<M: Machine + 'static> Node<M> {
             global_id: u64::from(spec.kind != EntityType::Client),
             global_seq: 0,
             stopped: false,
-            gave_up: false,
+            failure: None,
             effects: Vec::new(),
             front: Vec::new(),
         };
@@ -170,7 +170,7 @@ impl<M: Machine + 'static> Node<M> {
         while let Some(event) = inner.loops.pop_front().map(Event::Loop).or_else(|| inner.events.pop_front())
         {
             self.submit(inner);
-            if inner.gave_up {
+            if inner.failure.is_some() {
                 break;
             }
             let view: &dyn StoreView = match &inner.store {
@@ -185,7 +185,7 @@ impl<M: Machine + 'static> Node<M> {
         effects.shrink_to(EFFECTS_KEPT);
         inner.effects = effects;
         self.sums.forget();
-        if let Some(storage) = inner.store.as_mut().filter(|_| !inner.gave_up) {
+        if let Some(storage) = inner.store.as_mut().filter(|_| inner.failure.is_none()) {
             storage.requests.iter_mut().for_each(Requests::submit);
             if !(storage.committing && storage.placing) {
                 self.submitted.notify_one();
@@ -207,7 +207,7 @@ impl<M: Machine + 'static> Node<M> {
     }
 
     fn carry_out(self: &Rc<Self>, inner: &mut Inner<M>, effect: Effect) {
-        if inner.gave_up {
+        if inner.failure.is_some() {
             return;
         }
         match effect {
@@ -277,6 +277,7 @@ impl<M: Machine + 'static> Node<M> {
                 Level::Debug => tracing::debug!("{text}"),
             },
             Effect::Stopped => inner.stopped = true,
+            Effect::Fail { reason } => self.give_up(inner, &reason),
         }
     }
 
@@ -290,10 +291,11 @@ impl<M: Machine + 'static> Node<M> {
     /// Ends the daemon, with its reason. What was acknowledged is durable, and nothing is acknowledged any
     /// more.
     fn give_up(&self, inner: &mut Inner<M>, why: &str) {
-        if !inner.gave_up {
+        if inner.failure.is_none() {
             tracing::error!("stopping: {why}");
+            inner.failure = Some(why.to_string());
         }
-        (inner.gave_up, inner.stopped) = (true, true);
+        inner.stopped = true;
         // Unsent messages go as well: sessions end with what they have.
         std::mem::take(&mut inner.sessions).values().for_each(|session| session.finish(End::HungUp));
         if let Some(storage) = &mut inner.store {
@@ -570,7 +572,7 @@ impl<M: Machine + 'static> Node<M> {
             let done = {
                 let inner = &mut *self.inner.borrow_mut();
                 self.submit(inner);
-                let storage = inner.store.as_mut().filter(|_| !inner.gave_up);
+                let storage = inner.store.as_mut().filter(|_| inner.failure.is_none());
                 storage.and_then(|storage| {
                     storage.place();
                     storage.commit()
@@ -647,8 +649,8 @@ impl<M: Machine + 'static> Node<M> {
     /// The last step of a clean end: the store's log shows that it was complete.
     pub(crate) fn confirm(&self) {
         let inner = &mut *self.inner.borrow_mut();
-        let gave_up = inner.gave_up;
-        let idle = |storage: &&mut Storage| !storage.committing && !gave_up;
+        let failed = inner.failure.is_some();
+        let idle = |storage: &&mut Storage| !storage.committing && !failed;
         let Some(storage) = inner.store.as_mut().filter(idle) else { return };
         storage.store.confirm();
         if let Some(batch) = storage.store.take_batch()
@@ -660,6 +662,11 @@ impl<M: Machine + 'static> Node<M> {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.inner.borrow().stopped
+    }
+
+    /// Why it ended, if it was not a clean stop.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.inner.borrow().failure.clone()
     }
 
     /// Whether everything that the machine pushed is durable and sent.

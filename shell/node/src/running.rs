@@ -29,7 +29,17 @@ enum Control<M> {
 pub struct Running<M> {
     name: String,
     control: UnboundedSender<Control<M>>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Result<(), Ended>>,
+}
+
+/// Why a daemon ended that was not stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    #[error("it panicked")]
+    Panicked,
+    /// Its machine (`Effect::Fail`), its store or its disk failed. The log has said so.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Runs closures on a daemon's thread, from any thread and for longer than the handle lives.
@@ -65,7 +75,8 @@ impl<M: Machine + 'static> Running<M> {
                     .expect("the system gives a daemon its event queue");
                 // A task of its own: `block_on` polls its own future whenever any task is ready.
                 let daemon = async { tokio::task::spawn_local(run(spec, secure, machine(), commands)).await };
-                LocalSet::new().block_on(&runtime, daemon).expect("a daemon that panics ends its thread");
+                let ended = LocalSet::new().block_on(&runtime, daemon);
+                ended.expect("a daemon that panics ends its thread")
             })
             .expect("the system gives a daemon its threads");
         Running { name, control, thread }
@@ -95,8 +106,8 @@ impl<M: Machine + 'static> Running<M> {
     }
 
     /// Waits for the thread to end.
-    pub fn join(self) -> thread::Result<()> {
-        self.thread.join()
+    pub fn join(self) -> Result<(), Ended> {
+        self.thread.join().unwrap_or(Err(Ended::Panicked))
     }
 }
 
@@ -105,7 +116,7 @@ async fn run<M: Machine + 'static>(
     secure: bool,
     machine: M,
     mut commands: UnboundedReceiver<Control<M>>,
-) {
+) -> Result<(), Ended> {
     let (to, mut from_disk) = unbounded_channel();
     let (node, listeners) = Node::new(spec, secure, machine, to);
     node.turn();
@@ -140,7 +151,7 @@ async fn run<M: Machine + 'static>(
             },
             () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {
                 tracing::error!("did not stop in time, exiting anyway");
-                return;
+                return Ok(());
             }
             _ = sweep.tick() => node.sweep(),
         }
@@ -153,4 +164,5 @@ async fn run<M: Machine + 'static>(
         }
     }
     node.confirm();
+    node.failure().map_or(Ok(()), |reason| Err(Ended::Failed(reason)))
 }

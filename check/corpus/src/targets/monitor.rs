@@ -98,6 +98,7 @@ impl Cluster {
                     Effect::Loop(n) => events.push_front(Event::Loop(n)),
                     // The peer reconnects.
                     Effect::Hangup { conn: CLIENT } => events.push_back(the_client()),
+                    Effect::Fail { reason } => panic!("{reason}"),
                     _ => {}
                 }
             }

@@ -1,13 +1,13 @@
 //! Raft: what it wants stored, sent and applied, and whether this member leads.
 
 use super::Mon;
+use super::damage::{Damage, decode_checkpoint, decode_entry};
 use crate::persist;
-use crate::state::Batch;
 use nacre_base::{Now, Time};
 use nacre_machine::{Effect, Token};
 use nacre_proto::messages::QuorumMsg;
-use nacre_raft::{Outgoing, Raft, Ready};
-use nacre_wire::{from_slice, to_vec};
+use nacre_raft::{Committed, Outgoing, Raft, Ready};
+use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries after which the log is compacted.
@@ -88,41 +88,46 @@ impl Consensus {
 
 impl Mon {
     /// Goes on until there is nothing to do but wait.
-    pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn drive(&mut self, now: Now, out: &mut Vec<Effect>) -> Result<(), Damage> {
         loop {
             while let Some(ready) = self.consensus.raft().ready() {
-                self.carry_out(ready, out);
+                self.carry_out(ready, out)?;
             }
             // A removed monitor may be Raft's leader still. It must not lead again.
             if self.retired.is_some() {
-                return;
+                return Ok(());
             }
             self.note_leadership(now, out);
             self.answer_reads(out);
             if !self.propose(now, out) {
-                return;
+                return Ok(());
             }
         }
     }
 
-    pub(super) fn carry_out(&mut self, ready: Ready, out: &mut Vec<Effect>) {
+    fn carry_out(&mut self, ready: Ready, out: &mut Vec<Effect>) -> Result<(), Damage> {
+        // All of it is decoded before anything is sent, stored or applied.
+        let restored = match ready.restored {
+            Some(restored) => Some((restored.index, decode_checkpoint(restored.index, &restored.state)?)),
+            None => None,
+        };
+        let group_changed = ready.committed.iter().any(|entry| entry.change.is_some());
+        let decode = |entry: &Committed| Ok((entry.index, decode_entry(entry.index, &entry.data)?));
+        let committed: Vec<_> = ready.committed.iter().map(decode).collect::<Result<_, Damage>>()?;
         self.send_raft(ready.now, out);
         if ready.persist.is_empty() {
             self.send_raft(ready.after, out);
         } else {
             self.consensus.store(&ready.persist, Some(ready.number), ready.after, out);
         }
-        if let Some(restored) = ready.restored {
+        if let Some((index, state)) = restored {
             let before = self.state.as_ref().map(|state| state.osdmap.map.epoch);
-            self.restore(restored.index, &restored.state);
+            self.restore(index, state);
             self.update_peers(out);
             self.publish(before.unwrap_or_default(), out);
         }
-        let mut group_changed = false;
-        for entry in ready.committed {
-            group_changed |= entry.change.is_some();
-            let batch: Batch = from_slice(&entry.data).expect("every member encodes batches alike");
-            self.consensus.applied = entry.index;
+        for (index, batch) in committed {
+            self.consensus.applied = index;
             self.apply(batch, out);
         }
         for (read, index) in ready.reads {
@@ -136,6 +141,7 @@ impl Mon {
             let persist = self.consensus.raft().compact(applied, state);
             self.consensus.store(&persist, None, Vec::new(), out);
         }
+        Ok(())
     }
 
     pub(super) fn on_stored(&mut self, token: Token, out: &mut Vec<Effect>) {

@@ -33,6 +33,8 @@ pub struct Session {
     subs: BTreeMap<String, MonSub>,
     /// The newest OSD map that was sent here.
     pub sent_osdmap: Epoch,
+    /// The newest epoch of each map with epochs that a subscription here was sent.
+    pub sent_maps: BTreeMap<String, u64>,
     /// The options that were sent here last.
     pub sent_config: Option<BTreeMap<String, String>>,
     tokens: u32,
@@ -48,6 +50,7 @@ impl Session {
             host: String::new(),
             subs: BTreeMap::new(),
             sent_osdmap: Epoch(0),
+            sent_maps: BTreeMap::new(),
             sent_config: None,
             tokens: BURST,
             refilled: now,
@@ -169,6 +172,9 @@ impl Mon {
                 continue;
             };
             out.extend(messages.into_iter().map(|message| Effect::Send { conn, tid: 0, message }));
+            if state.version(&what).is_some() {
+                session.sent_maps.insert(what.clone(), next - 1);
+            }
             if sub.is_onetime() {
                 session.subs.remove(&what);
             } else {

@@ -739,6 +739,7 @@ impl World {
                 self.kill(node);
                 self.nodes[node].stopped = true;
             }
+            Effect::Fail { reason } => panic!("osd.{node}: {reason}"),
             Effect::GrantIds(_) | Effect::Keys(_) => {}
         }
     }

@@ -58,7 +58,7 @@ impl<M: Machine + 'static> Daemon for Running<M> {
     }
     fn join(self: Box<Self>) -> Result<()> {
         let name = self.name().to_string();
-        Running::join(*self).map_err(|_| anyhow!("{name} panicked"))
+        Running::join(*self).map_err(|e| anyhow!("{name} ended: {e}"))
     }
 }
 

@@ -140,9 +140,10 @@ impl Daemon for RunningMon {
         self.mon.is_finished()
     }
     fn join(self: Box<Self>) -> Result<()> {
-        Box::new(self.mon).join()?;
+        let ended = Box::new(self.mon).join();
         // The monitor did not tell it if it ended by itself, as when its disk is full.
         let _ = self.tell.send(Order::Stop);
-        self.worker.join().map_err(|_| anyhow!("the worker for image tasks panicked"))
+        self.worker.join().map_err(|_| anyhow!("the worker for image tasks panicked"))?;
+        ended
     }
 }

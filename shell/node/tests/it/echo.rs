@@ -1,7 +1,7 @@
 use crate::toys::{CONN, Echo, Heard, PATIENCE, call, command, listen, send};
 use nacre_base::Now;
 use nacre_machine::{Closed, Effect, Event, Machine, StoreView};
-use nacre_node::Limits;
+use nacre_node::{Ended, Limits};
 use nacre_proto::types::EntityType;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -116,4 +116,35 @@ fn a_handshake_waits_until_there_is_an_id_to_give() {
     assert!(server.call(|_, _, out| out.push(Effect::GrantIds(7..9))));
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
     assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(1, command("echo", "x").into()));
+}
+
+/// Fails on the first message.
+struct Fragile {
+    heard: Sender<()>,
+}
+
+impl Machine for Fragile {
+    fn handle(&mut self, _: Now, event: Event, _: &dyn StoreView, out: &mut Vec<Effect>) {
+        self.heard.send(()).unwrap();
+        if let Event::Message { conn, tid, message } = event {
+            out.push(Effect::Fail { reason: "the reason".to_string() });
+            out.push(Effect::Send { conn, tid, message });
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_fails_ends_its_daemon_with_the_reason_and_says_nothing_more() {
+    let (to_test, heard) = channel();
+    let (server, addr) = listen(EntityType::Osd, Limits::default(), || Fragile { heard: to_test });
+    let (client, hears) = call(addr, EntityType::Osd);
+    send(&client, 1, command("echo", ""));
+    send(&client, 2, command("echo", ""));
+    let ended = server.join();
+    assert!(matches!(&ended, Err(Ended::Failed(reason)) if reason == "the reason"), "{ended:?}");
+    assert_eq!(heard.iter().count(), 3, "the start, the session and one message");
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Closed(Closed::Reset));
+    client.stop();
+    client.join().unwrap();
 }

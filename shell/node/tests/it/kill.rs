@@ -4,7 +4,7 @@ use crate::toys::PATIENCE;
 use bytes::Bytes;
 use nacre_base::{Name, Now, PoolId, Rng};
 use nacre_machine::{Effect, Event, Machine, StoreView};
-use nacre_node::{FileDisk, Limits, Running, Spec};
+use nacre_node::{Ended, FileDisk, Limits, Running, Spec};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{AddrVec, AuthName, EntityType, ObjectId};
 use nacre_store::{Options, Store};
@@ -190,7 +190,8 @@ fn full_store_stops_its_daemon_without_losing_acknowledged_writes() {
     let (durable, acknowledged) = channel();
     let spec = spec("careless", open(&path));
     // It was not stopped; its thread comes to its end, and this process continues.
-    Running::start(spec, move || Careless { written: 0, durable }).join().unwrap();
+    let ended = Running::start(spec, move || Careless { written: 0, durable }).join();
+    assert!(matches!(&ended, Err(Ended::Failed(why)) if why.starts_with("the store refused")), "{ended:?}");
     let acknowledged: Vec<u64> = acknowledged.into_iter().collect();
     assert!(acknowledged.len() > 10, "{} fit", acknowledged.len());
     // Its disk's threads let go of the file a little later.
