@@ -1,4 +1,4 @@
-//! What an operation costs in things that can be counted, which do not depend on the day: messages,
+//! What an operation costs in counts, which do not depend on the day: messages,
 //! system calls, writes and flushes of the disk, switches between threads.
 
 use crate::cluster::Cluster;

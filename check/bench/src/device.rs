@@ -1,6 +1,6 @@
-//! What the disk under both clusters gives to who asks for nothing but long writes and reads: with three
+//! What the disk under both clusters gives to a program that only makes long writes and reads: with three
 //! copies of everything on one disk, clients cannot write faster than a third of that, nor recovery copy
-//! faster than who does nothing else.
+//! faster than a program that does nothing else.
 
 use crate::cluster::run;
 use crate::report::median;
@@ -31,7 +31,7 @@ fn stream(file: &Path, way: &str) -> Result<f64> {
     fio(file, way, &["--bs=4m", &format!("--rw={way}")])
 }
 
-/// What the disk gives to who copies, as much read as written, in MiB per second of either.
+/// What the disk gives to a copy, as much read as written, in MiB per second of either.
 pub struct Copies {
     pub plain: f64,
     /// Each 16 pieces are flushed: a copy that may still be lost is none.

@@ -59,7 +59,7 @@ impl Asked {
     }
 }
 
-/// Something whose requests are complete.
+/// Requests that are complete.
 pub(crate) struct Finished {
     pub asked: Asked,
     /// False if a part of it failed or came short: then another thread does it again, and finds out what is

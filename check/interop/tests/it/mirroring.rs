@@ -18,7 +18,7 @@ impl Mirror {
         command.arg("--foreground");
         command.arg(format!("--admin-socket={}", cluster.folder().join("rbd-mirror.asok").display()));
         command.arg(format!("--log-file={}", cluster.folder().join("log/rbd-mirror.log").display()));
-        // It looks after what nobody tells it of each half minute, and waits 45 s for one that was killed before it.
+        // It polls each half minute, and waits 45 s for a daemon that was killed before it.
         command.args(["--rbd-mirror-leader-heartbeat-interval=1"]);
         command.args(["--rbd-mirror-pool-replayers-refresh-interval=2"]);
         command.args(["--rbd-mirror-image-state-check-interval=2", "--rbd-mirror-journal-poll-age=1"]);
@@ -161,7 +161,7 @@ fn images_are_mirrored_to_another_cluster_which_takes_over_and_hands_back() {
     for image in IMAGES {
         a.run(&format!("rbd mirror image demote disks/{image}")).unwrap();
         promote(&b, image).unwrap();
-        // The daemon that followed it has its lock for a moment longer, and gives it to nobody.
+        // The daemon that mirrored it keeps its lock for a moment longer.
         wait_until("the image to be let go of", SOON, || Ok(bench(&b, image).is_ok())).unwrap();
         write(&b, image).unwrap();
         wait_same(&b, &a, image).unwrap();

@@ -71,7 +71,7 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
     wait_quorum(&c, &left);
 }
 
-/// As a suspended machine: nobody has the changes any more that it missed, and it finds other processes where
+/// Like a suspended machine: no monitor has the changes any more that it missed, and it finds other processes where
 /// it had sessions. It jumps to the oldest map that it is told of, and takes nothing of another epoch.
 #[test]
 fn client_paused_beyond_the_kept_maps_continues() {

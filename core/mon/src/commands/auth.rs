@@ -38,7 +38,7 @@ pub const COMMANDS: &[Row] = &[
     ("auth del", "remove an entity", rm),
 ];
 
-/// All monitors and their verifiers have everybody in memory.
+/// All monitors and their verifiers keep all entities in memory.
 const ENTITIES_MAX: usize = 10_000;
 /// Bytes of a name.
 const NAME_MAX: usize = 256;
@@ -80,7 +80,7 @@ fn not_monitors(name: AuthName) -> Result<AuthName, Refusal> {
     }
 }
 
-/// Pairs of a kind of daemon and a text. Some commands look for whom they are about before they look at the texts.
+/// Pairs of a kind of daemon and a text. Some commands look up the entity before they check the texts.
 fn pairs(call: &Call<'_>) -> Result<Vec<(String, String)>, Refusal> {
     let words = call.args.list("caps");
     if !words.len().is_multiple_of(2) {
@@ -95,7 +95,7 @@ fn checked(pairs: Vec<(String, String)>) -> Result<Caps, Refusal> {
 }
 
 fn check(daemon: &str, text: &str) -> Result<(), Refusal> {
-    // That they grant nothing is for those that old clusters have: whoever sets them has made a mistake.
+    // Capabilities that grant nothing are tolerated where an old cluster has them. Setting them is a mistake.
     let blank = |daemon: &'static str, to_end: bool| match text.trim().is_empty() {
         true => {
             let at = if to_end { text.len() } else { 0 };
@@ -156,7 +156,7 @@ fn new_key(call: &mut Call<'_>) -> Secret {
     Secret::generate(call.now.wall, entropy)
 }
 
-/// Whether somebody is there just as wanted; false if not at all.
+/// Whether the entity exists exactly as requested; false if it does not exist.
 fn is_there(call: &Call<'_>, name: &AuthName, key: Option<&Secret>, caps: &Caps) -> Result<bool, Refusal> {
     let Some(known) = call.entity(name) else { return Ok(false) };
     if key.is_some_and(|key| !same_bytes(key.key(), known.key.key())) {
@@ -256,7 +256,7 @@ fn get_or_create(call: &mut Call<'_>) -> Outcome {
         let key = known.key.to_base64();
         return call.show(json!({ "key": key }), || key);
     }
-    // The plain form is for a file of which nobody but the monitors reads the capabilities.
+    // The plain form is a keyring, of which only the monitors read the capabilities.
     let bare = Entity { key: known.key.clone(), caps: Caps::new() };
     call.show(rows([(&name, &known)]), || keyring::print([(&name, &bare)]))
 }
@@ -289,7 +289,7 @@ fn add(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("added key for {name}"))
 }
 
-/// All of a keyring, whoever was there before.
+/// All entities of a keyring; existing ones are replaced.
 fn import(call: &mut Call<'_>) -> Outcome {
     if call.input.is_empty() {
         return Err(invalid("auth import: no data supplied"));
@@ -341,7 +341,7 @@ fn of_osd(osd: OsdId) -> AuthName {
     AuthName::new(EntityType::Osd, osd.to_string())
 }
 
-/// What `osd new` has in -i for this OSD: nothing, or who it will be. None if it is known so already.
+/// The OSD's entity from the -i input of `osd new`, if there is one. None if it is registered already.
 pub(super) fn osd_to_add(call: &Call<'_>, osd: OsdId) -> Result<Option<(AuthName, Entity)>, Refusal> {
     let Some(secret) = osd_secret(call.input)? else { return Ok(None) };
     let caps = [("mgr", "allow profile osd"), ("mon", "allow profile osd"), ("osd", "allow *")];
@@ -373,7 +373,7 @@ pub(super) fn add_osd(call: &mut Call<'_>, osd: Option<(AuthName, Entity)>) -> R
     put(call, osd.into_iter().collect())
 }
 
-/// An OSD that is gone for good: whoever has its number next has another key.
+/// Removes the key of an OSD that is gone for good: the next OSD with its id gets another key.
 pub(super) fn forget_osd(call: &mut Call<'_>, osd: OsdId) {
     forget(call, of_osd(osd));
 }

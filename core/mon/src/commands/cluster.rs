@@ -303,7 +303,7 @@ fn status_text(call: &Call<'_>) -> String {
     out
 }
 
-/// The cluster's own daemons, and below them who registered; what is said of them begins in one column.
+/// The cluster's own daemons, and below them registered service daemons, in two aligned columns.
 fn services_text(call: &Call<'_>) -> String {
     let (state, mon) = (call.state, call.mon);
     let registered: Vec<(&str, String)> = mon.services.service_map.summaries().collect();

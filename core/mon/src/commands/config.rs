@@ -1,4 +1,4 @@
-//! The cluster's configuration, and the store of keys that others keep things in.
+//! The cluster's configuration, and the key-value store of `config-key`.
 
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::output::Align::Left;

@@ -60,7 +60,7 @@ fn seconds(stamp: &str) -> Option<u32> {
     u32::try_from(seconds).ok().filter(|_| possible)
 }
 
-/// Crashes that health should tell of: who, where and when.
+/// Recent crashes for the health check: daemon, host and time.
 pub fn recent(state: &State, now: Utime) -> Vec<String> {
     let news = all(state).filter(|(_, crash)| !crash.contains_key("archived") && age(now, crash) < RECENT);
     let line = |(_, crash): (&str, Crash)| {

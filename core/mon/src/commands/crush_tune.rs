@@ -1,4 +1,4 @@
-//! The rarer things about the CRUSH map: how it searches, whole subtrees, other ways to make rules.
+//! Less common commands on the CRUSH map: tunables, whole subtrees, other ways to make rules.
 
 use super::crush::{edit_error, item, weight};
 use super::{Answer, Call, Outcome, Row, refuse};

@@ -1,5 +1,5 @@
-//! Which disks daemons store on, by their makers' numbers: for who has to find one in a rack. What daemons say of
-//! themselves (`device_ids` in `ceph osd metadata`) is all that is known; nobody predicts here when a disk will fail.
+//! Which disks daemons store on, by their makers' numbers, to find one in a rack. What daemons report of
+//! themselves (`device_ids` in `ceph osd metadata`) is all that is known; disk failures are not predicted.
 
 use super::{Call, Outcome, Row, refuse};
 use crate::output::Align::Left;

@@ -11,6 +11,7 @@ mod absent;
 mod auth;
 mod autoscale;
 mod balancer;
+mod blocklist;
 mod cluster;
 mod config;
 mod config_file;
@@ -18,7 +19,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
-mod fences;
+
 mod iostat;
 mod modules;
 mod monitors;
@@ -127,7 +128,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             osd_show::COMMANDS,
             osd::COMMANDS,
             osd_flags::COMMANDS,
-            fences::COMMANDS,
+            blocklist::COMMANDS,
             osd_removal::COMMANDS,
             pool::COMMANDS,
             snaps::COMMANDS,

@@ -242,7 +242,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Where monitors listen unless somebody says otherwise, and where those of msgr v1 do.
+/// The default port of monitors, and that of msgr v1.
 const MON_PORTS: (u16, u16) = (3300, 6789);
 
 fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
@@ -404,7 +404,7 @@ fn feature_ls(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// What all of Pacific's features add up to; the messenger says so to everyone.
+/// All of Pacific's feature bits, as the messenger announces them.
 pub const PACIFIC_FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
 
 fn quorum_status(call: &mut Call<'_>) -> Outcome {
@@ -426,7 +426,7 @@ fn quorum_status(call: &mut Call<'_>) -> Outcome {
     call.show(value, || text + "\n")
 }
 
-// ---- the manager, whose part this process plays ----
+// ---- the manager's role of this process ----
 
 fn mgr_dump(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.mgrmap.map;

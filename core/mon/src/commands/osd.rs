@@ -103,7 +103,7 @@ fn mark_down(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Who runs ends when it sees this in the map. It comes back when somebody starts it.
+/// A running OSD exits when it sees this in the map. It returns when it is started again.
 fn stop(call: &mut Call<'_>) -> Outcome {
     for_each(call, |call, osd| {
         let known = call.pending.map().osds[osd.index()].state;

@@ -15,7 +15,7 @@ pub const COMMANDS: &[Row] = &[
     ("osd lost", "declare a down OSD's data lost", lost),
 ];
 
-/// What is known of OSDs that somebody wants to be rid of.
+/// What is known of OSDs that are to be removed.
 #[derive(Default)]
 struct Holdings {
     safe: Vec<i32>,
@@ -23,7 +23,7 @@ struct Holdings {
     active: Vec<i32>,
     /// They did not say what they hold since no group is on them, and not everything is where it should be.
     unknown: Vec<i32>,
-    /// They hold objects that somebody else may not have yet.
+    /// They hold objects that no other OSD may have yet.
     stored: Vec<i32>,
     groups: u64,
 }
@@ -32,7 +32,7 @@ impl Holdings {
     fn of(call: &Call<'_>, osds: &[OsdId]) -> Holdings {
         let map = &call.state.osdmap.map;
         let groups = call.mon.services.pgs.pgs_by_osd(map);
-        // Then nobody else's copies are needed.
+        // Then no other copies are needed.
         let all_clean = call.mon.services.pgs.all_clean(call.state, map);
         let mut found = Holdings::default();
         for osd in osds {

@@ -455,8 +455,8 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
         let pool = &map.pools[&pg.pool];
         let state = call.mon.services.pgs.pg_state(map, pg);
         let here = acting.iter().filter(|osd| osd.is_some());
-        // A group with all members that is degraded has one who lacks something, whoever that is: nobody
-        // relies on it alone.
+        // A degraded placement group with all its members has one that lacks something. No copy may rely on
+        // that one alone.
         let lacking = here.clone().count() >= pool.size.into() && state & pg_state::DEGRADED != 0;
         let left = here.clone().filter(|osd| !osds.contains(osd)).count();
         let left = left.saturating_sub(lacking.into());

@@ -1,6 +1,6 @@
 //! The OSD map for people and scripts: `osd dump`.
 
-use super::fences::named;
+use super::blocklist::named;
 use crate::output::{addrvec, bracketed, float, legacy_addr, list, short, uuid};
 use nacre_base::{Epoch, IntervalSet, OsdId, PoolId, Utime};
 use nacre_proto::maps::{Osd, OsdMap, Pool, PoolOption, map_flags, osd_state, pool_flags, release};
@@ -320,7 +320,7 @@ pub fn dump(map: &OsdMap) -> Value {
         })
         .collect();
     let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-    let fences = |list: &BTreeMap<EntityAddr, Utime>| -> Map<String, Value> {
+    let entries = |list: &BTreeMap<EntityAddr, Utime>| -> Map<String, Value> {
         list.iter().map(|(addr, until)| (named(addr), json!(until.to_string()))).collect()
     };
     json!({
@@ -357,8 +357,8 @@ pub fn dump(map: &OsdMap) -> Value {
             .map(|(pg, osds)| json!({ "pgid": pg.to_string(), "osds": ids(osds) })).collect::<Vec<_>>(),
         "primary_temp": map.primary_temp.iter()
             .map(|(pg, osd)| json!({ "pgid": pg.to_string(), "osd": osd.0 })).collect::<Vec<_>>(),
-        "blocklist": fences(&map.blocklist),
-        "range_blocklist": fences(&map.range_blocklist),
+        "blocklist": entries(&map.blocklist),
+        "range_blocklist": entries(&map.range_blocklist),
         "erasure_code_profiles": map.erasure_code_profiles,
         "removed_snaps_queue": snaps(&map.removed_snaps_queue),
         "new_removed_snaps": snaps(&map.new_removed_snaps),

@@ -30,7 +30,7 @@ pub const COMMANDS: &[Row] = &[
 
 const NOTE: &str = "\n* NOTE: Omap statistics are gathered during deep scrub and may be inaccurate soon afterwards depending on utilization. See http://docs.ceph.com/en/latest/dev/placement-group/#omap-statistics for further details.\n";
 
-/// A group that nobody reported yet, as its place in the map says.
+/// A placement group without a report yet, as far as the map tells.
 fn unreported(call: &Call<'_>, pg: PgId) -> PgReport {
     let placed = call.state.osdmap.map.pg_to_up_acting(pg);
     let primary = |osd: Option<OsdId>| osd.unwrap_or(OsdId(-1));

@@ -9,7 +9,7 @@ pub const COMMANDS: &[Row] = &[
     ("osd force-create-pg", "recreate a placement group whose copies are all lost, empty", force_create),
 ];
 
-/// The members change places for as long as it takes them to agree: that is another interval for everybody who
+/// The members change places for as long as peering takes: that is another interval for each OSD that
 /// has the group. Its primary then asks for the order that CRUSH wants, which is one more.
 fn repeer(call: &mut Call<'_>) -> Outcome {
     let pg = call.args.pg("pgid")?;
@@ -43,7 +43,7 @@ const LOSES_DATA: &str = "the placement group would be recreated empty: its data
                           copies that return later are emptied. Only if all copies are lost, pass \
                           --yes-i-really-mean-it to proceed.";
 
-/// The activation record then names nobody, so that no primary waits for whom it named, or takes what others
+/// The activation record then names no OSD, so that no primary waits for those it named, or takes what others
 /// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.
 fn force_create(call: &mut Call<'_>) -> Outcome {
     let pg = call.args.pg("pgid")?;
@@ -74,7 +74,7 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("pg {pg} now creating, ok"))
 }
 
-/// Whether one of those who served the group last may do so again: it is up, and the group's primary has not said
+/// Whether a member that served the placement group last may do so again: it is up, and the primary has not said
 /// since that it asked and found nothing. What it said before the group began to serve in that very interval does not count.
 fn may_serve(call: &Call<'_>, pg: PgId, record: &PgRecord, osd: OsdId) -> bool {
     let map = call.pending.map();

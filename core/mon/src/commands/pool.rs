@@ -40,7 +40,7 @@ fn ls(call: &mut Call<'_>) -> Outcome {
     call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
 }
 
-/// What somebody who creates a pool may choose.
+/// The options of `osd pool create`.
 #[derive(Default)]
 struct Wish {
     name: String,

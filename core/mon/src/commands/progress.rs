@@ -1,4 +1,4 @@
-//! How far recovery is, for those who ask; and whether anybody wants to know.
+//! Progress of recovery: `ceph progress`, and whether it is shown at all.
 
 use super::{Answer, Call, Outcome, Row};
 use crate::services::config::ConfigKey;

@@ -92,7 +92,7 @@ pub fn named_pools(call: &Call<'_>) -> Result<Vec<PoolId>, Refusal> {
     call.args.list("who").into_iter().map(id).collect()
 }
 
-/// Groups, by who is their primary.
+/// Placement groups by their primary.
 pub fn led_by(call: &Call<'_>, wanted: impl Fn(PgId) -> bool) -> BTreeMap<OsdId, Vec<PgId>> {
     let map = &call.state.osdmap.map;
     let mut led: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();

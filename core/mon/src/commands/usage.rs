@@ -1,4 +1,4 @@
-//! Space and load: who uses how much.
+//! Space and load, by pool and by OSD.
 
 use super::osd_show::status_word;
 use super::{Call, Outcome, Refusal, Row, refuse};

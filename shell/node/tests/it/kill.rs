@@ -160,7 +160,7 @@ fn what_was_acknowledged_survives_being_killed_at_any_moment() {
     assert!(last(&open(&path).0) > 0, "nothing was ever written");
 }
 
-/// Writes more than fits, one thing after the other, without a look at the space that is left.
+/// Writes more than fits, one transaction after the other, without regard to the free space.
 struct Careless {
     written: u64,
     durable: Sender<u64>,

@@ -54,13 +54,13 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
     let addr = parse_addr(&text);
     let addr = addr.ok_or_else(|| refuse(errno::EINVAL, format!("unable to parse address {text}")))?;
     let op = call.args.text("blocklistop").or_else(|_| call.args.text("blacklistop"))?;
-    let (addr, fences) = match call.args.text_opt("range").as_deref() {
+    let (addr, entries) = match call.args.text_opt("range").as_deref() {
         None => (addr, call.pending.map().blocklist.clone()),
         Some("range") => (parse_range(&addr)?, call.pending.map().range_blocklist.clone()),
         Some(other) => return Err(refuse(errno::EINVAL, format!("not 'range': '{other}'"))),
     };
     let (shown, ranged) = (named(&addr), addr.kind == AddrKind::Cidr);
-    let fenced = fences.contains_key(&addr);
+    let is_listed = entries.contains_key(&addr);
     match &*op {
         "add" => {
             let seconds = call
@@ -70,7 +70,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
             if seconds < 0.0 {
                 return Err(refuse(errno::EINVAL, "bad or missing field 'expire'"));
             }
-            if ranged && !fenced && fences.len() >= RANGES_MAX {
+            if ranged && !is_listed && entries.len() >= RANGES_MAX {
                 let text = format!("no more than {RANGES_MAX} networks can be blocked");
                 return Err(refuse(errno::ENOSPC, text));
             }
@@ -78,10 +78,10 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
                 sec: call.now.wall.sec.saturating_add(seconds.min(4e9) as u32),
                 nsec: call.now.wall.nsec,
             };
-            // A fence that stands is not moved: whoever wants that removes it first.
+            // An existing entry is not changed: it has to be removed first.
             if call.pending.ends_blocklisting(&addr) {
                 call.pending.defer = true;
-            } else if !fenced {
+            } else if !is_listed {
                 call.pending.edit(|inc| match ranged {
                     true => inc.new_range_blocklist.insert(addr, until),
                     false => inc.new_blocklist.insert(addr, until),
@@ -89,7 +89,7 @@ fn blocklist(call: &mut Call<'_>) -> Outcome {
             }
             Answer::said(format!("blocklisting {shown} until {until} ({} sec)", short(seconds)))
         }
-        "rm" if fenced => {
+        "rm" if is_listed => {
             call.pending.edit(|inc| {
                 let (new, old) = match ranged {
                     true => (&mut inc.new_range_blocklist, &mut inc.old_range_blocklist),
