@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
 use nacre_client::{Output, Request, RequestId};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ enum Then {
     LookUpPool(String),
     /// This command is sent again, with its input, unless it succeeded.
     Retry(Value, Bytes),
+    /// The next command that adds or removes a monitor is sent.
+    NextMon,
 }
 
 struct Run {
@@ -76,6 +78,9 @@ struct Run {
     pools: Vec<PoolId>,
     /// Commands in flight.
     commands: Vec<(RequestId, Then)>,
+    /// Commands that add or remove a monitor, behind the one in flight. Its client may send it again after a hangup,
+    /// so a later one must not overtake it.
+    mon_commands: VecDeque<Value>,
     lookups: Vec<RequestId>,
     /// How many pools were asked for.
     named: usize,
@@ -105,6 +110,7 @@ impl Run {
             rng,
             pools: Vec::new(),
             commands: Vec::new(),
+            mon_commands: VecDeque::new(),
             lookups: Vec::new(),
             named: 1,
             out: BTreeSet::new(),
@@ -263,10 +269,10 @@ impl Run {
             }
             Fault::AddMon => {
                 let add = self.c.add_mon();
-                self.command(add, Then::Nothing);
+                self.mon_command(add);
             }
             Fault::RemoveMon(mon) => {
-                self.command(json!({ "prefix": "mon rm", "name": mon_name(*mon) }), Then::Nothing);
+                self.mon_command(json!({ "prefix": "mon rm", "name": mon_name(*mon) }));
             }
             Fault::In(osd) => {
                 self.out.remove(osd);
@@ -310,6 +316,18 @@ impl Run {
         self.commands.push((self.c.submit(ADMIN, request), then));
     }
 
+    fn mon_command(&mut self, command: Value) {
+        self.mon_commands.push_back(command);
+        if !self.commands.iter().any(|(_, then)| matches!(then, Then::NextMon)) {
+            self.next_mon_command();
+        }
+    }
+    fn next_mon_command(&mut self) {
+        if let Some(command) = self.mon_commands.pop_front() {
+            self.command(command, Then::NextMon);
+        }
+    }
+
     /// The OSD that has this key comes up only once the monitors know it.
     fn import(&mut self, import: Value, keyring: Bytes) {
         let request = Request::mon_command(import.to_string(), keyring.clone());
@@ -325,6 +343,7 @@ impl Run {
                     self.lookups.push(self.c.submit(ADMIN, Request::lookup_pool(name)));
                 }
                 (Some(Err(_)), Then::Retry(command, input)) => self.import(command, input),
+                (Some(_), Then::NextMon) => self.next_mon_command(),
                 (Some(_), Then::Retry(..) | Then::Nothing) => {}
             }
         }

@@ -304,6 +304,8 @@ fn add(call: &mut Call<'_>) -> Outcome {
 fn rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
     let Some(mon) = call.state.monmap.map.mons.get(&name) else {
+        // It may be added by an earlier command of this batch.
+        one_at_a_time(call)?;
         return Answer::said(format!("mon.{name} does not exist or has already been removed"));
     };
     let left = call.state.monmap.map.ranks.len() - 1;

@@ -224,6 +224,18 @@ fn peons_report_ended_osd_sessions_to_the_leader() {
     }
 }
 
+/// The removal found nothing to remove, and was answered as done before the monitor was added.
+#[test]
+fn monitor_added_and_removed_in_one_batch_is_removed_later() {
+    let mut m = TestMon::with_osds(3).0;
+    let add = json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" });
+    let remove = json!({ "prefix": "mon rm", "name": "b" });
+    let first = json!({ "prefix": "config set", "who": "osd", "name": "osd_max_backfills", "value": "2" });
+    assert_eq!(m.at_once(&[first, add, remove.clone()]), [0, 0, -errno::EAGAIN]);
+    assert_eq!(m.command(remove).0, 0);
+    assert_eq!(m.mon.state.as_ref().unwrap().monmap.map.mons.len(), 1);
+}
+
 impl Group {
     /// What `ceph` gets from the leader.
     fn run(&mut self, command: Value) -> (i32, String) {
