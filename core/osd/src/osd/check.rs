@@ -6,7 +6,6 @@ impl Osd {
     /// Asserted after every event. Cheap: what is checked grows with sessions and not with placement groups.
     pub(super) fn check(&self) {
         assert!(self.effects.is_empty(), "a shard's effects are all carried out");
-        assert!(!self.due.merges && !self.due.backoffs, "nothing is left for the end of the event");
         assert!(!self.presence.serving || self.maps.current.is_some(), "an OSD serves by a map");
         assert!(self.waiting_for_map.ops.len() <= WAITING_OPS_MAX);
         assert!(self.waiting_for_map.messages.len() <= WAITING_MAX);
