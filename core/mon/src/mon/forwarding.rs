@@ -23,6 +23,10 @@ pub(super) struct Forwarding {
 }
 
 impl Forwarding {
+    /// Whether requests wait for the leader's reply.
+    pub fn is_waiting(&self) -> bool {
+        !self.sent.is_empty()
+    }
     fn next_key(&mut self) -> u64 {
         self.last_key += 1;
         self.last_key

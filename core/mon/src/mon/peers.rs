@@ -164,6 +164,12 @@ impl Mon {
         }
         if let Some(session) = self.sessions.get_mut(conn) {
             session.is_same_cluster = true;
+            // The leader answers in the session that it dials: replies from while there was none are lost.
+            let monitor = session.monitor();
+            let is_dialled = matches!(conn, ConnId::Dialled(_));
+            if !is_dialled && monitor == self.consensus.leader && self.forwarding.is_waiting() {
+                self.make_clients_resend(out);
+            }
         }
         self.peers.established(conn);
         self.update_peers(out);
