@@ -83,6 +83,8 @@ impl Batch {
         let head = self.record.map(|record| append(disk, &self.geometry, record, &crcs)).transpose()?;
         if let Some(superblock) = self.superblock {
             let bytes = superblock.encode();
+            // What opening relies on: after this one is written, the one before is gone.
+            assert_eq!(Superblock::decode(&bytes), Ok(superblock), "a superblock reads back");
             // One after the other: a torn first copy must leave the second one whole. Only after
             // both may the log before this checkpoint be overwritten.
             for copy in SUPERBLOCKS {

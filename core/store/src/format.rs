@@ -33,6 +33,8 @@ pub(crate) const ENTRY_LEN: usize = 4 + 2 + 4;
 /// In front of a chunk of a checkpoint.
 pub(crate) const CHUNK_HEADER: usize = 64;
 const SUPERBLOCK_CRC: usize = BLOCK - 4;
+/// A superblock's counters grow by one at a time from zero, so arithmetic on them cannot overflow.
+pub(crate) const COUNTER_MAX: u64 = u64::MAX / 2;
 /// A checkpoint has at most this many sorted runs.
 pub(crate) const RUNS_MAX: usize = 64;
 const _: () = assert!(8 + 4 + 16 + 3 * 4 + 1 + 16 + 4 * 8 + 4 + RUNS_MAX * 28 <= SUPERBLOCK_CRC);
@@ -198,8 +200,7 @@ impl Superblock {
             }
         }
         for value in [generation, seq, log_pos, losses] {
-            // They grow by one at a time from zero; so the arithmetic on them cannot overflow.
-            if value > u64::MAX / 2 {
+            if value > COUNTER_MAX {
                 return Err(DecodeError::BadValue { what: "superblock counter", value });
             }
         }

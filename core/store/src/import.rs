@@ -6,6 +6,7 @@
 use crate::BLOCK;
 use crate::disk::{Disk, DiskError};
 use crate::export::{EXPORT_HEADER, MAGIC, RECORD_HEADER, RECORD_MAX, Record, VERSION};
+use crate::format::COUNTER_MAX;
 use crate::index::omap::is_reserved;
 use crate::store::{Store, SubmitError};
 use bytes::Bytes;
@@ -113,6 +114,9 @@ impl Import {
             Record::End { objects, losses } => {
                 if objects != self.objects {
                     return wrong("another number of objects than there were");
+                }
+                if losses > COUNTER_MAX {
+                    return wrong("more losses than a store counts");
                 }
                 self.losses = Some(losses);
                 return Ok(());

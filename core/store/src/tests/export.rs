@@ -1,6 +1,7 @@
 //! A store that is exported and imported is the same, and what is damaged is as damaged.
 
 use super::settle;
+use crate::format::COUNTER_MAX;
 use crate::testing::SimDisk;
 use crate::{BLOCK, Damage, Disk, EXPORT_HEADER, Import, ImportError, Options, RECORD_HEADER, Store, export};
 use bytes::Bytes;
@@ -233,6 +234,20 @@ fn shards_are_exported_and_a_stream_of_version_2_is_imported() {
     let (other_disk, mut other) = fresh(3);
     assert_eq!(import(&stream, &other_disk, &mut other), Ok(7));
     assert_eq!(shown(&other, &other_disk), shown(&store, &disk));
+}
+
+/// Found by the fuzz target `store-export`: a superblock with such a counter would not open.
+#[test]
+fn import_refuses_more_losses_than_a_store_counts() {
+    let (disk, mut store) = filled();
+    store.losses = COUNTER_MAX;
+    let (stream, _) = exported(&store, &disk);
+    let (other_disk, mut other) = fresh(2);
+    import(&stream, &other_disk, &mut other).unwrap();
+    store.losses = COUNTER_MAX + 1;
+    let (stream, _) = exported(&store, &disk);
+    let (other_disk, mut other) = fresh(3);
+    assert!(matches!(import(&stream, &other_disk, &mut other), Err(ImportError::Order { .. })));
 }
 
 #[test]
