@@ -5,7 +5,7 @@ use super::{append, read, write};
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, PoolId, SnapId};
 use nacre_proto::types::{CopySource, ObjectLocator, Op, object_hash};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Longer than the parts that tests have objects fetched in.
@@ -76,7 +76,7 @@ fn a_copy_has_all_that_its_source_has_and_nothing_that_it_had() {
         let full = outputs(&mut w, "from");
         // In every PG: so also in the source's own, and on other OSDs.
         let names: Vec<String> = (0..12).map(|n| format!("to{n}")).collect();
-        assert_eq!(names.iter().map(|n| group(n)).collect::<std::collections::BTreeSet<_>>().len(), 4);
+        assert_eq!(names.iter().map(|n| group(n)).collect::<BTreeSet<_>>().len(), 4);
         for name in &names {
             w.run_ops(name, append("its own"));
             w.run_ops(name, vec![Op::SetXattr { name: "own".into(), value: "1".into() }]);
@@ -164,6 +164,25 @@ fn copy_from_continues_when_the_sources_primary_dies() {
         w.run_until("clean", World::all_clean);
         w.run_for(Duration::from_secs(1));
         w.assert_replicas_equal();
+    }
+}
+
+/// The copy's own write is the first object of an undersized placement group, which is degraded from then on. That
+/// makes looks at merges and backoffs due after those of the event; `Osd::check` ended the OSD for it.
+#[test]
+fn copy_from_itself_may_change_the_state_of_the_target() {
+    let mut w = World::new(5, 3, 3, 1, 8);
+    w.run_until("clean", World::all_clean);
+    let from = "from".to_string();
+    let me = primary(&w, &from);
+    w.run_ops(&from, everything());
+    w.kill((me + 1) % 3);
+    w.run_until("down", |w| w.map.up_osds().count() == 2);
+    w.run_for(Duration::from_secs(3));
+    let to: Vec<String> = (0..200).map(|n| format!("to{n}")).filter(|to| primary(&w, to) == me).collect();
+    assert!(to.iter().map(|to| pg(&w, to)).collect::<BTreeSet<_>>().len() > 1);
+    for to in to {
+        assert_eq!(w.run_ops(&to, copy(&from)).result, 0);
     }
 }
 
