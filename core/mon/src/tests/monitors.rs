@@ -108,6 +108,36 @@ fn three_monitors_agree_and_a_follower_passes_requests_on() {
     assert_eq!(group.mons[leader].mon.quorum(), [0, 1, 2]);
 }
 
+/// The leader replies in the session that it dials. A request that is forwarded while that is down has its reply
+/// lost, so its client is hung up on when the session is back (the simulator's seed 0x1b6).
+#[test]
+fn request_forwarded_without_a_session_of_the_leader_is_asked_again() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let follower = (leader + 1) % 3;
+    let (conn, accepted) = *group
+        .links
+        .iter()
+        .find_map(|((from, conn), (to, accepted))| {
+            (*from == leader && *to == follower).then_some((*conn, *accepted))
+        })
+        .as_ref()
+        .expect("the leader dialled");
+    group.links.remove(&(leader, conn));
+    group.mons[leader].event(Event::Closed { conn, why: Closed::Reset });
+    group.mons[follower].event(Event::Closed { conn: accepted, why: Closed::Reset });
+    let client = group.mons[follower].client();
+    let cmd = vec![json!({ "prefix": "osd set", "key": "noout" }).to_string()];
+    let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+    group.mons[follower].send(client, message);
+    group.pass(200);
+    assert_eq!(group.mons[leader].map().epoch, Epoch(2), "it was carried out");
+    assert!(group.mons[follower].received(client).is_empty());
+    group.pass(2000);
+    assert!(group.mons[follower].hung_up.contains(&client));
+}
+
 #[test]
 fn two_monitors_go_on_without_the_third() {
     let mut group = Group::of(3);
