@@ -30,7 +30,7 @@ use crate::{commands, persist};
 use bytes::Bytes;
 use check::Committed;
 use consensus::Consensus;
-use damage::{Damage, decode_checkpoint, decode_entry};
+use damage::{Damage, check_entry, decode_checkpoint};
 use forwarding::Forwarding;
 use nacre_auth::{Entity, Entropy};
 use nacre_base::{Now, Rng};
@@ -247,7 +247,9 @@ impl Mon {
         let saved = persist::load(store)?;
         let raft = Raft::new(self.id(), self.rng.next_u64(), group, &saved).ok_or(Damage::Log)?;
         // Also those that are not committed yet: this monitor may send them to others.
-        raft.proposals().try_for_each(|(index, bytes)| decode_entry(index, bytes).map(drop))?;
+        let check =
+            |(index, bytes): (u64, &[u8])| check_entry(bytes).map_err(|error| Damage::Entry { index, error });
+        raft.proposals().try_for_each(check)?;
         if let Some(checkpoint) = raft.checkpoint() {
             self.restore(checkpoint.index, decode_checkpoint(checkpoint.index, &checkpoint.state)?);
         }

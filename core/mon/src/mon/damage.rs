@@ -40,20 +40,22 @@ pub(super) fn decode_checkpoint(index: u64, bytes: &[u8]) -> Result<State, Damag
     from_slice(bytes).map_err(|error| Damage::Checkpoint { index, error })
 }
 
-/// The batch that an entry holds.
+/// Whether an entry holds a batch, and maps that can be decoded. These are decoded again when the batch is applied,
+/// too late to apply nothing of it: so whatever enters the log, from a peer or from the disk, is checked by this first.
+pub(super) fn check_entry(bytes: &[u8]) -> Result<(), DecodeError> {
+    let batch: Batch = from_slice(bytes)?;
+    if let Some(genesis) = &batch.genesis {
+        from_slice::<OsdMap>(&genesis.osdmap)?;
+    }
+    if let Some(incremental) = &batch.osdmap.incremental {
+        from_slice::<Incremental>(incremental)?;
+    }
+    Ok(())
+}
+
+/// The batch that a committed entry holds.
 pub(super) fn decode_entry(index: u64, bytes: &[u8]) -> Result<Batch, Damage> {
-    let decode = || {
-        let batch: Batch = from_slice(bytes)?;
-        // These are decoded when the batch is applied, too late to apply nothing of it.
-        if let Some(genesis) = &batch.genesis {
-            from_slice::<OsdMap>(&genesis.osdmap)?;
-        }
-        if let Some(incremental) = &batch.osdmap.incremental {
-            from_slice::<Incremental>(incremental)?;
-        }
-        Ok(batch)
-    };
-    decode().map_err(|error| Damage::Entry { index, error })
+    from_slice(bytes).map_err(|error| Damage::Entry { index, error })
 }
 
 #[cfg(test)]

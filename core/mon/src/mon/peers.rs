@@ -1,9 +1,10 @@
 //! The other monitors: links to them, and what they send.
 
+use super::damage::check_entry;
 use super::requests::Origin;
 use super::{Mon, REDIAL, TIMER_REDIAL};
 use crate::output::uuid;
-use crate::state::{Batch, State};
+use crate::state::State;
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::maps::{MonMap, Uuid};
@@ -280,7 +281,7 @@ impl Mon {
         if message.from() != mon {
             return Err(StepError::Stranger { from: message.from() }.into());
         }
-        message.proposals().try_for_each(|entry| from_slice::<Batch>(entry).map(drop))?;
+        message.proposals().try_for_each(check_entry)?;
         if let Some(theirs) = message.checkpoint().map(from_slice::<State>).transpose()?
             && theirs.fsid() != self.fsid()
         {

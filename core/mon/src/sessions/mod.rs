@@ -172,8 +172,10 @@ impl Mon {
                 continue;
             };
             out.extend(messages.into_iter().map(|message| Effect::Send { conn, tid: 0, message }));
-            if state.version(&what).is_some() {
-                session.sent_maps.insert(what.clone(), next - 1);
+            if let Some((newest, _)) = state.version(&what) {
+                let sent = next - 1;
+                assert!(sent <= newest, "{conn} is sent {what} {sent}, and {newest} is committed");
+                session.sent_maps.insert(what.clone(), sent);
             }
             if sub.is_onetime() {
                 session.subs.remove(&what);

@@ -1,6 +1,7 @@
 //! A disk that holds something else than the monitor wrote ends it with a reason, and not by a panic.
 
 use super::*;
+use crate::Batch;
 
 /// Starts the monitor again on what a damaged disk holds, and gives the reason why it ended.
 fn restarted(t: TestMon) -> String {
@@ -91,6 +92,20 @@ fn a_damaged_osdmap_change_in_an_entry_ends_the_monitor_as_well() {
     damage(entry, &change);
     let reason = restarted(t);
     assert!(reason.contains(": entry ") && reason.contains(" of the Raft log is damaged: "), "{reason}");
+}
+
+/// Every member would stop, and stop again after a restart.
+#[test]
+fn entry_with_an_undecodable_osdmap_change_is_not_taken_from_a_peer() {
+    let mut group = monitors::Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let mut batch = Batch::default();
+    batch.osdmap.incremental = Some(Bytes::from_static(b"no incremental"));
+    group.mons[leader].mon.propose_bytes(&to_vec(&batch));
+    group.mons[leader].event(Event::IdsLow);
+    group.pass(2000);
+    assert!(group.mons.iter().all(|mon| mon.failure.is_none()));
 }
 
 #[test]

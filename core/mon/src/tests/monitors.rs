@@ -5,8 +5,8 @@ use nacre_base::errno;
 use std::collections::BTreeSet;
 
 /// Delivers messages between monitors until none is left, then advances the time.
-struct Group {
-    mons: Vec<TestMon>,
+pub(super) struct Group {
+    pub mons: Vec<TestMon>,
     /// (dialling monitor, its connection) to (accepting monitor, its connection)
     links: BTreeMap<(usize, ConnId), (usize, ConnId)>,
     dead: BTreeSet<usize>,
@@ -15,7 +15,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(count: usize) -> Group {
+    pub fn of(count: usize) -> Group {
         let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
         let mons =
             (0..count).map(|n| TestMon::start_with(config(n, count, 40 + n as u64), Omaps::default(), now));
@@ -60,7 +60,7 @@ impl Group {
             }
         }
     }
-    fn pass(&mut self, millis: u64) {
+    pub fn pass(&mut self, millis: u64) {
         for _ in 0..millis / 50 {
             for n in self.alive() {
                 self.mons[n].pass(Duration::from_millis(50));
@@ -71,7 +71,7 @@ impl Group {
     fn alive(&self) -> Vec<usize> {
         (0..self.mons.len()).filter(|n| !self.dead.contains(n)).collect()
     }
-    fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some()).expect("a leader")
     }
     fn kill(&mut self, n: usize) {
