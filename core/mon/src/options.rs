@@ -18,6 +18,5 @@ fn set_in_cluster(state: Option<&State>, option: &Opt) -> Option<Value> {
     let is_mgr = option.used().is_some_and(|used| used.daemons == [Daemon::Mgr]);
     let kind = if is_mgr { "mgr" } else { "mon" };
     let who = ConfigEntity { kind: kind.to_string(), ..ConfigEntity::default() };
-    let (text, _) = state?.config.effective(&who).remove(option.name)?;
-    option.parse(&text).ok()
+    option.parse(state?.config.value_for(&who, option.name)?).ok()
 }

@@ -152,11 +152,18 @@ impl Config {
         rules.into_iter().map(|(_, _, key, value)| (key.name.clone(), (value.clone(), key.clone()))).collect()
     }
 
+    /// The value of one option for an entity, as `effective` has it.
+    pub fn value_for(&self, who: &ConfigEntity, name: &str) -> Option<&str> {
+        let rules = self.options.iter().filter(|(key, _)| key.name == name);
+        let ranked = rules.filter_map(|(key, value)| Some(((!key.mask.is_empty(), who.rank(key)?), value)));
+        ranked.max_by_key(|(rank, _)| *rank).map(|(_, value)| value.as_str())
+    }
+
     /// How many changes of the OSD map are kept. The same for every member: from what was committed alone.
     pub fn osdmaps_kept(&self) -> u32 {
         let mon = ConfigEntity { kind: "mon".into(), ..ConfigEntity::default() };
-        let set = self.effective(&mon).remove("mon_min_osdmap_epochs");
-        set.and_then(|(value, _)| value.parse().ok()).unwrap_or(INCREMENTALS).max(1)
+        let set = self.value_for(&mon, "mon_min_osdmap_epochs");
+        set.and_then(|value| value.parse().ok()).unwrap_or(INCREMENTALS).max(1)
     }
 }
 
