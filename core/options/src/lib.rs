@@ -8,11 +8,13 @@
 //! Start with `Opt` and `find`. `value.rs` parses and prints values as Ceph does; `overrides.rs` holds what
 //! one daemon was told with `ceph tell`.
 
+mod conf_file;
 mod overrides;
 mod superseded;
 mod used;
 mod value;
 
+pub use conf_file::{ConfFileError, Section, parse_conf_file};
 pub use overrides::{Overrides, Refused, no_such};
 pub use used::{Daemon, Used};
 pub use value::{ParseError, Value};

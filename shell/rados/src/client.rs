@@ -13,6 +13,7 @@ use nacre_node::{Caller, Running, Spec};
 use nacre_perf::Registry;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::types::{AddrKind, AddrVec, EntityAddr, EntityType};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -210,9 +211,11 @@ impl RadosClient {
     /// Makes a replicated pool, or finds it. The cluster chooses the number of placement groups if `pg_num`
     /// is none.
     pub async fn create_pool(&self, name: &str, pg_num: Option<u32>) -> Result<Pool, Failure> {
-        let quoted = quoted(name);
-        let pg_num = pg_num.map_or(String::new(), |pg_num| format!(r#","pg_num":{pg_num}"#));
-        self.mon_command(format!(r#"{{"prefix":"osd pool create","pool":{quoted}{pg_num}}}"#), "").await?;
+        let mut command = json!({ "prefix": "osd pool create", "pool": name });
+        if let Some(pg_num) = pg_num {
+            command["pg_num"] = pg_num.into();
+        }
+        self.mon_command(command.to_string(), "").await?;
         self.pool(name).await
     }
 }
@@ -246,18 +249,4 @@ pub(crate) fn unexpected(output: &Output) -> Failure {
 
 fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// As a JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            control if control.is_control() => out.push_str(&format!("\\u{:04x}", control as u32)),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
-    out
 }

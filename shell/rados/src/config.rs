@@ -2,6 +2,7 @@
 
 use nacre_auth::{Secret, keyring};
 use nacre_client::{MonHostError, parse_mon_host};
+use nacre_options::{ConfFileError, Section, parse_conf_file};
 use nacre_proto::types::{AuthName, EntityAddr};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -38,6 +39,12 @@ impl Default for Limits {
 pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
+    #[error("{path}: {source}")]
+    Conf { path: PathBuf, source: ConfFileError },
+    #[error("{name}: {why}")]
+    Option { name: &'static str, why: String },
+    #[error("the `key` in {0} is not a key in base64")]
+    BadKey(PathBuf),
     #[error("\"{0}\" is not a name such as client.admin")]
     Name(String),
     #[error("{0} says no mon_host")]
@@ -61,7 +68,9 @@ impl Config {
     pub fn read(path: impl AsRef<Path>, name: &str) -> Result<Config, ConfigError> {
         let path = path.as_ref();
         let name = AuthName::parse(name).ok_or_else(|| ConfigError::Name(name.to_owned()))?;
-        let conf = Conf { text: read(path)?, name: &name };
+        let sections = parse_conf_file(&read(path)?)
+            .map_err(|source| ConfigError::Conf { path: path.to_owned(), source })?;
+        let conf = Conf { sections, name: &name };
         let mon_host = conf.get("mon_host").ok_or_else(|| ConfigError::NoMonHost(path.to_owned()))?;
         let mut config = Config::new(parse_mon_host(&mon_host)?, name.clone(), None);
         let uses_cephx = conf.get("auth_client_required").is_none_or(|methods| methods.contains("cephx"));
@@ -70,10 +79,9 @@ impl Config {
             let modes = conf.get("ms_client_mode").unwrap_or_default();
             config.secure = modes.trim() == "secure";
         }
-        let number = |option| conf.get(option).and_then(|value| value.parse().ok());
         let limits = &mut config.limits;
-        limits.ops_in_flight = number("objecter_inflight_ops").unwrap_or(limits.ops_in_flight);
-        limits.bytes_in_flight = number("objecter_inflight_op_bytes").unwrap_or(limits.bytes_in_flight);
+        limits.ops_in_flight = conf.number("objecter_inflight_ops")?.unwrap_or(limits.ops_in_flight);
+        limits.bytes_in_flight = conf.number("objecter_inflight_op_bytes")?.unwrap_or(limits.bytes_in_flight);
         Ok(config)
     }
 }
@@ -84,7 +92,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 
 /// A `ceph.conf` as one entity sees it.
 struct Conf<'a> {
-    text: String,
+    sections: Vec<Section>,
     name: &'a AuthName,
 }
 
@@ -93,29 +101,26 @@ impl Conf<'_> {
     fn get(&self, option: &str) -> Option<String> {
         let name = self.name.to_string();
         let kind = name.split('.').next().unwrap_or_default();
-        [name.as_str(), kind, "global"].into_iter().find_map(|section| self.in_section(section, option))
+        [name.as_str(), kind, "global", ""].into_iter().find_map(|section| self.in_section(section, option))
     }
 
     fn in_section(&self, wanted: &str, option: &str) -> Option<String> {
-        let mut section = "global";
-        let mut found = None;
-        for line in self.text.lines() {
-            let line = line.split(['#', ';']).next().unwrap_or_default().trim();
-            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                section = name.trim();
-            } else if let Some((key, value)) = line.split_once('=')
-                && section == wanted
-                && key.trim().replace([' ', '-'], "_") == option
-            {
-                found = Some(value.trim().trim_matches('"').to_owned());
-            }
-        }
-        found
+        let sections = self.sections.iter().filter(|section| section.name == wanted);
+        let mut values = sections.flat_map(|section| &section.values);
+        values.rfind(|(name, _)| name == option).map(|(_, value)| value.clone())
+    }
+
+    /// A count or a size, which may have a unit.
+    fn number(&self, name: &'static str) -> Result<Option<usize>, ConfigError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let option = nacre_options::find(name).ok_or(ConfigError::Option { name, why: "unknown".into() })?;
+        let value = option.parse(&text).map_err(|e| ConfigError::Option { name, why: e.to_string() })?;
+        Ok(Some(usize::try_from(value.as_u64()).unwrap_or(usize::MAX)))
     }
 
     fn key(&self, conf: &Path) -> Result<Secret, ConfigError> {
-        if let Some(key) = self.get("key").and_then(|key| Secret::from_base64(&key).ok()) {
-            return Ok(key);
+        if let Some(key) = self.get("key") {
+            return Secret::from_base64(&key).map_err(|_| ConfigError::BadKey(conf.to_owned()));
         }
         let name = self.name.to_string();
         let beside = conf.parent().unwrap_or(Path::new("/etc/ceph"));
@@ -149,12 +154,24 @@ mod tests {
                     [client.gw]\nkeyring=/gw\n[osd]\nkeyring = /o\n";
         let get = |entity: &str, option: &str| {
             let name = AuthName::parse(entity).unwrap();
-            Conf { text: text.to_owned(), name: &name }.get(option)
+            Conf { sections: parse_conf_file(text).unwrap(), name: &name }.get(option)
         };
         assert_eq!(get("client.gw", "keyring").as_deref(), Some("/gw"));
         assert_eq!(get("client.admin", "keyring").as_deref(), Some("/c"));
         assert_eq!(get("mds.a", "keyring").as_deref(), Some("/g"));
         assert_eq!(get("client.admin", "mon_host").as_deref(), Some("10.0.0.1"));
         assert_eq!(get("client.admin", "key_x").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn bad_values_are_errors() {
+        let name = AuthName::parse("client.admin").unwrap();
+        let conf = |text: &str| Conf { sections: parse_conf_file(text).unwrap(), name: &name };
+        let number = |text: &str| conf(text).number("objecter_inflight_op_bytes");
+        assert_eq!(number("[global]\nobjecter_inflight_op_bytes = 64M\n").unwrap(), Some(64 << 20));
+        assert_eq!(number("[global]\n").unwrap(), None);
+        assert!(number("[client]\nobjecter_inflight_op_bytes = much\n").is_err());
+        let key = conf("[client]\nkey = no key\n").key(Path::new("ceph.conf"));
+        assert!(matches!(key, Err(ConfigError::BadKey(_))));
     }
 }

@@ -5,6 +5,7 @@ use super::{Answer, Call, Outcome, Row, refuse};
 use crate::output::{bracketed, uuid};
 use crate::services::config::ConfigKey;
 use nacre_base::errno;
+use nacre_options::{Section, parse_conf_file};
 use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
@@ -20,38 +21,15 @@ pub const COMMANDS: &[Row] = &[
     ("config reset", "go back to an earlier version of the configuration", reset),
 ];
 
-/// Sections with their keys and values, in the order of the file.
-type File = Vec<(String, Vec<(String, String)>)>;
-
-fn parse(text: &str) -> Result<File, String> {
-    let mut file: File = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.split(['#', ';']).next().unwrap_or_default().trim();
-        if line.is_empty() {
-            continue;
-        }
-        if let Some(section) = line.strip_prefix('[') {
-            let name = section.strip_suffix(']').ok_or(format!("line {}: a ']' is missing", number + 1))?;
-            file.push((name.trim().to_string(), Vec::new()));
-            continue;
-        }
-        let (key, value) = line.split_once('=').ok_or(format!("line {}: a '=' is missing", number + 1))?;
-        let key = key.split_whitespace().collect::<Vec<_>>().join("_").replace('-', "_");
-        let value = value.trim().trim_matches('"').to_string();
-        match file.last_mut() {
-            Some((_, pairs)) => pairs.push((key, value)),
-            None => return Err(format!("line {}: comes before any [section]", number + 1)),
-        }
-    }
-    Ok(file)
-}
-
 fn assimilate(call: &mut Call<'_>) -> Outcome {
     let text = std::str::from_utf8(call.input).map_err(|e| refuse(errno::EINVAL, e.to_string()))?;
-    let file = parse(text).map_err(|why| refuse(errno::EINVAL, why))?;
+    let file = parse_conf_file(text).map_err(|error| refuse(errno::EINVAL, error.to_string()))?;
+    if file.first().is_some_and(|section| section.name.is_empty()) {
+        return Err(refuse(errno::EINVAL, "options come before any [section]"));
+    }
     let mut left: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-    for (section, pairs) in file {
-        for (name, value) in pairs {
+    for Section { name: section, values } in file {
+        for (name, value) in values {
             let target = super::config::target(&section);
             // What daemons and clients need before they reach the monitors stays in the file.
             let normal = nacre_options::find(&name).and_then(|option| stored_value(option, &value).ok());
