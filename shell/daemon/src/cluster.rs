@@ -364,7 +364,6 @@ impl Cluster {
         [
             // Copies go to different OSDs, since there is only one host.
             ("osd_crush_chooseleaf_type", "0".to_string()),
-            ("mon_osd_reporter_subtree_level", "osd".to_string()),
             ("osd_pool_default_size", size.to_string()),
             ("osd_pool_default_min_size", min_size.to_string()),
             // A test cluster is cleaned up often.

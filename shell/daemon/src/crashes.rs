@@ -13,8 +13,9 @@ use nacre_client::Request;
 use rustix::system::uname;
 use serde_json::{Value, json};
 use std::backtrace::Backtrace;
-use std::fs;
-use std::io;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{self, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -65,10 +66,13 @@ fn describe(info: &PanicHookInfo<'_>) -> Value {
 fn write(folder: &Path, crash: &Value) -> io::Result<()> {
     let id = crash["crash_id"].as_str().ok_or(io::ErrorKind::InvalidData)?;
     let place = folder.join(id);
-    fs::create_dir_all(&place)?;
+    // A panic's message may have data of clients in it.
+    DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
     // Under its name only when it is complete.
-    fs::write(place.join("meta.new"), crash.to_string())?;
-    fs::rename(place.join("meta.new"), place.join("meta"))
+    let new = place.join("meta.new");
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(crash.to_string().as_bytes())?;
+    fs::rename(new, place.join("meta"))
 }
 
 /// Those that the monitors do not know yet.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// With the directories above it.
 pub fn make_dir(path: &Path) -> Result<()> {
@@ -22,7 +22,10 @@ pub fn make_parent(path: &Path) -> Result<()> {
 
 /// Writes a file atomically: after a crash it has the old content or the new.
 pub fn replace(path: &Path, text: &str) -> Result<()> {
-    let new = path.with_extension("new");
+    // Not `.new`: that is a keyring that the monitors do not know yet.
+    let mut new = path.as_os_str().to_owned();
+    new.push(".tmp");
+    let new = PathBuf::from(new);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
@@ -34,4 +37,23 @@ pub fn replace(path: &Path, text: &str) -> Result<()> {
         }
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn replaced_file_leaves_a_new_keyring_beside_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (keyring, unknown) = (dir.path().join("keyring"), dir.path().join("keyring.new"));
+        fs::write(&unknown, "a new key").unwrap();
+        replace(&keyring, "first").unwrap();
+        replace(&keyring, "second").unwrap();
+        assert_eq!(fs::read_to_string(&keyring).unwrap(), "second");
+        assert_eq!(fs::metadata(&keyring).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&unknown).unwrap(), "a new key");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 }

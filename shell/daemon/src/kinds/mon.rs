@@ -54,6 +54,11 @@ impl Kind for MonSettings {
         let member = member
             .with_context(|| format!("mon.{} is not among the monitors of its configuration", self.name))?;
         ensure!(member.id > 0, "mon.{} has the number 0: monitors count from 1", self.name);
+        for (name, value) in &self.options {
+            let option = nacre_options::find(name)
+                .with_context(|| format!("options of mon.{}: there is no option {name}", self.name))?;
+            option.parse(value).map_err(|e| anyhow!("options of mon.{}: {name}: {e}", self.name))?;
+        }
         // Other monitors know it by this number.
         let num = member.id as i64 - 1;
         let bind = |addr, kind| {
