@@ -749,7 +749,6 @@ fn options(osds: usize, per_host: usize, ticket_ttl: u64) -> BTreeMap<String, St
     [
         ("osd_crush_chooseleaf_type", failure_domain.to_string()),
         ("mgr/balancer/sleep_interval", "1".to_string()),
-        ("mon_osd_reporter_subtree_level", "osd".to_string()),
         ("osd_pool_default_size", size.to_string()),
         ("osd_pool_default_min_size", (size - size / 2).to_string()),
     ]

@@ -14,6 +14,7 @@ mod limits;
 mod memory;
 mod network;
 mod node;
+mod options;
 mod outage;
 mod scenario;
 mod schedule;

@@ -200,6 +200,9 @@ impl Run {
             let name = "osd_backoff_on_peering";
             c.command(&json!({ "prefix": "config set", "who": "osd", "name": name, "value": "true" }));
         }
+        for (name, value) in &script.shape.options {
+            c.command(&json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
+        }
         self.pools.push(c.pool("pool0", 4));
         c.world.network.loss = script.shape.loss;
         if let Some(slow) = script.shape.slow_osd {

@@ -12,7 +12,9 @@
 //! 9.000 end
 //! ```
 
+use crate::options;
 use nacre_base::Rng;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
@@ -125,6 +127,8 @@ pub struct Shape {
     pub frames: bool,
     /// Of ten thousand pieces of these bytes, how many end with a reset of their session.
     pub resets: u64,
+    /// Options with values other than their defaults, as an administrator sets them.
+    pub options: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +140,8 @@ pub struct Script {
 }
 
 const CLIENTS: usize = 2;
+/// Options of one run that do not have their defaults.
+const OPTIONS_MAX: u64 = 4;
 /// Monitors of one run, including removed ones.
 const MONS_MAX: u64 = 7;
 /// KiB of memory of OSDs in some runs.
@@ -203,6 +209,21 @@ impl Shape {
         let resets = if frames && rng.chance(600) { 1 + rng.below(10) } else { 0 };
         Shape { auth, ticket_ttl, frames, resets, ..self }
     }
+
+    /// Values from the ranges that the options table gives for simulations, from a generator of its own.
+    fn with_options(self, seed: u64) -> Shape {
+        let rng = &mut Rng::new(seed ^ 0x0971_0950_0000_0000);
+        if !rng.chance(400) {
+            return self;
+        }
+        let ranges = options::simulated();
+        let mut options = BTreeMap::new();
+        for _ in 0..1 + rng.below(OPTIONS_MAX) {
+            let (option, min, max) = *rng.pick(&ranges).expect("options have ranges");
+            options.insert(option.name.to_string(), options::draw(rng, option.kind, min, max));
+        }
+        Shape { options: options.into_iter().collect(), ..self }
+    }
 }
 
 impl Script {
@@ -210,7 +231,7 @@ impl Script {
         let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
         // From a generator of its own: a seed's faults stay what they were before this option.
         let backoff_on_peering = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
-        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) }.with_sessions(seed);
+        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) }.with_sessions(seed).with_options(seed);
         let mut often = || rng.chance(550);
         let kinds = Kinds {
             kill: often(),
@@ -386,7 +407,7 @@ impl Display for Script {
             &self.shape;
         let Shape { wal_kib, pg_log_entries, disk_mib, memory_kib, osdmaps, backoff_on_peering, .. } =
             &self.shape;
-        let Shape { auth, ticket_ttl, frames, resets, .. } = &self.shape;
+        let Shape { auth, ticket_ttl, frames, resets, options, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -432,6 +453,9 @@ impl Display for Script {
         }
         if *resets > 0 {
             writeln!(f, "resets {resets}")?;
+        }
+        for (name, value) in options {
+            writeln!(f, "option {name} {value}")?;
         }
         for (at, fault) in &self.steps {
             writeln!(f, "{:.6} {fault}", at.as_secs_f64())?;
@@ -521,6 +545,11 @@ impl FromStr for Script {
             }
             if (first, rest) == ("auth", "none") {
                 script.shape.auth = Auth::None;
+                continue;
+            }
+            if first == "option" {
+                let (name, value) = rest.split_once(' ').ok_or_else(bad)?;
+                script.shape.options.push((name.into(), value.into()));
                 continue;
             }
             let hex = rest.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
