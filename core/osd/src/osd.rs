@@ -552,7 +552,7 @@ impl Osd {
         self.last.tick = now.mono;
         self.budget.replies.look(now.mono);
         self.look_at_disk(now, out);
-        self.leave_if_rotten(now, store, out);
+        self.leave_if_corrupt(now, store, out);
         self.look_at_room(store, out);
         let latency = &self.counted.osd.op_latency;
         let waited = Duration::from_nanos(latency.sum());

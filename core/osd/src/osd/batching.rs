@@ -81,11 +81,11 @@ fn is_batched(msg: &PgMsg) -> bool {
 /// Roughly.
 fn len(msg: &PgMsg) -> usize {
     64 + match msg {
-        PgMsg::Log(log) | PgMsg::Merge(log) => {
+        PgMsg::Log(log) | PgMsg::AdoptLog(log) => {
             let entries: usize = log.entries.iter().map(|entry| entry.cost()).sum();
             entries + 16 * log.answers.0.len()
         }
-        PgMsg::Merged { missing, .. } => {
+        PgMsg::LogAdopted { missing, .. } => {
             missing.iter().map(|(_, stale)| 128 + 16 * stale.part.data.num_ranges()).sum()
         }
         PgMsg::Inventory { objects, .. } => 128 * objects.len(),

@@ -144,7 +144,7 @@ impl Osd {
 
     /// The store's index is corrupt: some records are unknown or unreadable. The OSD stops, unless a PG would
     /// have too few other copies.
-    pub(super) fn leave_if_rotten(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
+    pub(super) fn leave_if_corrupt(&mut self, now: Now, store: &dyn StoreView, out: &mut Vec<Effect>) {
         if !store.has_corrupt_metadata() || !matches!(self.life, Life::Running) {
             return;
         }

@@ -119,8 +119,12 @@ impl InventoryScan {
                 if from != *asked || !sound || next.as_ref().is_some_and(|next| *next <= from) {
                     return Progress::Ignored;
                 }
+                // If these cannot be read, the page is asked for again.
+                let Some(gone) = history.objects_beside(ctx, &from, &objects, next.as_ref()) else {
+                    return Progress::Ignored;
+                };
                 let log = next.is_none().then(|| std::mem::take(&mut self.log));
-                let update = history.follow_names(ctx, interval, &from, &objects, next.as_ref(), log);
+                let update = history.follow_names(ctx, interval, &gone, &objects, log);
                 (update, next.map(Next::Names))
             }
             (Page::Dirty { from, reaches, objects, next }, Next::Dirty { since, from: asked }) => {
@@ -147,7 +151,7 @@ impl InventoryScan {
 
 /// What came of a page.
 pub enum Progress {
-    /// It is not the reply to the last query.
+    /// It is not the reply to the last query, or the objects that are here cannot be read.
     Ignored,
     More(Update),
     /// The log of the source is adopted.
@@ -172,43 +176,50 @@ impl History {
         self.finish_page(interval, update, log)
     }
 
-    /// One part of the names: notes what is missing, removes what should not be here. With the log
-    /// it is the last.
-    pub fn follow_names(
-        &mut self,
+    /// The objects between `from` and `next` that are here or missing, and not among `objects`; none if they
+    /// cannot be read.
+    pub fn objects_beside(
+        &self,
         ctx: &mut Ctx<'_>,
-        interval: Epoch,
         from: &ObjectId,
         objects: &[(ObjectId, Version)],
         next: Option<&ObjectId>,
-        log: Option<PgLog>,
-    ) -> Update {
+    ) -> Option<Vec<ObjectId>> {
         let names: BTreeSet<&ObjectId> = objects.iter().map(|(object, _)| object).collect();
         let inside = |object: &ObjectId| next.is_none_or(|next| object < next);
-        // Ours in the same stretch: none of them may stay that the source does not have.
         let missing = self.missing.from(from).map(|(object, _)| object).take_while(|object| inside(object));
-        let mut gone: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
+        let mut beside: Vec<ObjectId> = missing.filter(|object| !names.contains(object)).cloned().collect();
         let mut start = from.clone();
         loop {
             let here = match self.range.objects_from(ctx.store, &start, NAMES_PART) {
                 Ok(here) => here,
-                // The OSD leaves where others are enough (`leave_if_rotten`).
+                // The OSD leaves where others are enough (`leave_if_corrupt`).
                 Err(error) => {
                     ctx.log(
                         Level::Error,
                         format!("pg {}: its objects cannot be compared with other copies: {error}", self.pg),
                     );
-                    return Update::default();
+                    return None;
                 }
             };
-            gone.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
+            beside.extend(here.iter().filter(|o| inside(o) && !names.contains(o)).cloned());
             match here.last() {
-                Some(last) if here.len() == NAMES_PART && inside(last) => {
-                    start = last.following();
-                }
-                _ => break,
+                Some(last) if here.len() == NAMES_PART && inside(last) => start = last.following(),
+                _ => return Some(beside),
             }
         }
+    }
+
+    /// One part of the names: notes which `objects` are missing, removes those that the source does not have.
+    /// With the log it is the last.
+    pub fn follow_names(
+        &mut self,
+        ctx: &Ctx<'_>,
+        interval: Epoch,
+        gone: &[ObjectId],
+        objects: &[(ObjectId, Version)],
+        log: Option<PgLog>,
+    ) -> Update {
         let mut merger = LogMerger::new(self.me, ctx.store, &mut self.missing);
         gone.iter().for_each(|object| merger.remove(object));
         for (object, version) in objects {

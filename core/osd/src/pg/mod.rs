@@ -18,6 +18,9 @@
 //!   `client_ops`   clients' requests on the primary
 //!   `snap_trim`, `recount`   the primary's other work
 //!
+//! `inventory_scan` and `completeness` serve `peering` and `recovery`. `merge`, `listing`, `mark_lost`,
+//! `mark_complete` and `read_repair` hold one operation each, and `unapplied` what is not in the view yet.
+//!
 //! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders.
 //! What a phase holds is dropped as a whole when an interval ends.
 //!
@@ -725,11 +728,11 @@ impl Pg {
         while let Some(what) = self.pending.pop_stored() {
             match what {
                 WhenStored::Write(version) => self.on_write_stored(ctx, self.me, version),
-                WhenStored::OwnMerge => {
-                    self.on_merged(ctx, self.me, self.history.info.last_update, Vec::new());
+                WhenStored::OwnLogDurable => {
+                    self.on_log_adopted(ctx, self.me, self.history.info.last_update, Vec::new());
                 }
                 WhenStored::Answer(to, msg) => ctx.out.push(PgEffect::Answer(to, msg)),
-                WhenStored::Merged => self.on_own_merge(ctx),
+                WhenStored::SendMissing => self.send_missing(ctx),
                 WhenStored::Pulled(slot) => drop(slot),
             }
         }
@@ -773,7 +776,7 @@ impl Pg {
     }
 
     fn on_peer(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: PgMsg) {
-        if let PgMsg::Log(log) | PgMsg::Merge(log) = &msg
+        if let PgMsg::Log(log) | PgMsg::AdoptLog(log) = &msg
             && !is_sound(log, &self.history.range)
         {
             ctx.log(Level::Error, format!("pg {}: osd.{from} sent an invalid log", self.id));
@@ -793,8 +796,8 @@ impl Pg {
             PgMsg::Dirty { from: start, reaches, objects, next } => {
                 self.on_page(ctx, from, Page::Dirty { from: start, reaches, objects, next });
             }
-            PgMsg::Merge(log) => self.on_merge(ctx, from, log),
-            PgMsg::Merged { at, missing } => self.on_merged(ctx, from, at, missing),
+            PgMsg::AdoptLog(log) => self.on_adopt_log(ctx, from, log),
+            PgMsg::LogAdopted { at, missing } => self.on_log_adopted(ctx, from, at, missing),
             PgMsg::RepOp(op) => self.on_rep_op(ctx, from, op),
             PgMsg::RepAck { version } => self.on_write_stored(ctx, from, version),
             PgMsg::PullRefused { id, .. } => self.on_pull_refused(ctx, from, id),

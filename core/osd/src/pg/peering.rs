@@ -5,7 +5,7 @@
 //!   Queued          until the peering throttle admits it (`PeeringMemory`)
 //!   FetchingLog     the log of the survivor that the redundancy backend chose
 //!   Scanning        an inventory scan, if our log does not overlap with that one
-//!   Merging         every member makes its log the same, durably, and replies with its missing set
+//!   DistributingLog every member makes its log the same, durably, and replies with its missing set
 //!   Committing      the monitors commit {interval, acting}: the next primary needs a survivor of us
 //!   WaitingOut      until no older primary can hold a lease from all of its replicas
 //!
@@ -60,7 +60,7 @@ enum Step {
     Queued,
     FetchingLog { from: OsdId },
     Scanning(Box<InventoryScan>),
-    Merging { waiting: BTreeSet<OsdId> },
+    DistributingLog { waiting: BTreeSet<OsdId> },
     Committing,
     WaitingOut,
     Down(String),
@@ -148,7 +148,7 @@ impl Peering {
             Step::Queued => "its turn: the number of placement groups that peer at a time is limited".into(),
             Step::FetchingLog { from } => format!("the log of osd.{from}"),
             Step::Scanning(scan) => scan.waits_for(),
-            Step::Merging { waiting } => {
+            Step::DistributingLog { waiting } => {
                 format!("the log to be durable on {}", list(waiting.iter().copied().collect()))
             }
             Step::Committing => "the monitors to commit the activation record".into(),
@@ -175,7 +175,7 @@ impl Peering {
             Step::Queued => ("/GetLog", json!({})),
             Step::FetchingLog { from } => ("/GetLog", json!({"auth_log_shard": from.to_string()})),
             Step::Scanning(_) => ("/GetMissing", json!({})),
-            Step::Merging { waiting } => {
+            Step::DistributingLog { waiting } => {
                 ("/GetMissing", json!({"peer_missing_requested": named(waiting.iter().copied().collect())}))
             }
             Step::Committing | Step::WaitingOut => ("/WaitUpThru", json!({})),
@@ -396,20 +396,20 @@ impl Peering {
     }
 
     /// Our log is the authoritative one: all of acting make theirs the same.
-    fn begin_merge(&mut self, ctx: &mut Ctx<'_>, history: &History, acting: &[OsdId]) {
+    fn begin_distributing(&mut self, ctx: &mut Ctx<'_>, history: &History, acting: &[OsdId]) {
         let members: BTreeSet<OsdId> = acting.iter().copied().filter(|osd| osd.is_some()).collect();
-        self.step = Step::Merging { waiting: members.clone() };
+        self.step = Step::DistributingLog { waiting: members.clone() };
         for osd in members.into_iter().filter(|osd| *osd != history.me) {
             self.send_merge(ctx, history, osd);
         }
     }
     fn send_merge(&self, ctx: &mut Ctx<'_>, history: &History, osd: OsdId) {
         let theirs = self.peers.get(&osd).and_then(|peer| peer.info.as_ref());
-        ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(history.log_for(theirs))));
+        ctx.out.push(PgEffect::ask(osd, PgMsg::AdoptLog(history.log_for(theirs))));
     }
     /// A member has the log durably. True if all have.
-    fn take_merged(&mut self, me: OsdId, from: OsdId, missing: Missing) -> bool {
-        let Step::Merging { waiting } = &mut self.step else { return false };
+    fn take_log_adopted(&mut self, me: OsdId, from: OsdId, missing: Missing) -> bool {
+        let Step::DistributingLog { waiting } = &mut self.step else { return false };
         if !waiting.remove(&from) {
             return false;
         }
@@ -480,7 +480,7 @@ impl Peering {
                 ctx.out.push(PgEffect::ask(*from, PgMsg::LogQuery));
             }
             Step::Scanning(scan) if concerns(scan.source) => scan.ask_again(ctx, Duration::ZERO),
-            Step::Merging { waiting } => {
+            Step::DistributingLog { waiting } => {
                 let silent = waiting.iter().copied().filter(|osd| *osd != history.me && concerns(*osd));
                 let silent: Vec<OsdId> = silent.collect();
                 silent.into_iter().for_each(|osd| self.send_merge(ctx, history, osd));
@@ -491,7 +491,7 @@ impl Peering {
 
     pub fn check(&self, me: OsdId) {
         assert!(!self.missing.contains_key(&me), "our own missing set is in the history");
-        if let Step::Merging { waiting } = &self.step {
+        if let Step::DistributingLog { waiting } = &self.step {
             assert!(!waiting.is_empty());
         }
     }
@@ -548,7 +548,7 @@ impl Pg {
                 let log = PgLog { info, after: info.last_update, ..PgLog::default() };
                 let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
                 self.apply(ctx, update);
-                self.merge_everywhere(ctx);
+                self.distribute_log(ctx);
             }
         }
     }
@@ -557,12 +557,13 @@ impl Pg {
     /// versions that any OSD may still have of the old one: it overlaps with no copy that returns later.
     fn begin_empty(&mut self, ctx: &mut Ctx<'_>) {
         let (start, interval) = (self.history.range.start(), self.interval.start);
+        let Some(all) = self.history.objects_beside(ctx, &start, &[], None) else { return };
         let at = Version::new(interval, 0);
         let info = PgInfo { last_update: at, log_tail: at, committed_to: at, ..PgInfo::default() };
         let log = PgLog { info, after: at, ..PgLog::default() };
-        let update = self.history.follow_names(ctx, interval, &start, &[], None, Some(log));
+        let update = self.history.follow_names(ctx, interval, &all, &[], Some(log));
         self.apply(ctx, update);
-        self.merge_everywhere(ctx);
+        self.distribute_log(ctx);
     }
 
     pub fn on_log(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
@@ -572,7 +573,7 @@ impl Pg {
         if Log::can_join(&self.history.info, &log) {
             let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
             self.apply(ctx, update);
-            self.merge_everywhere(ctx);
+            self.distribute_log(ctx);
         } else {
             let scan = self.start_scan(ctx, from, log);
             if let Some(peering) = self.peering() {
@@ -610,8 +611,8 @@ impl Pg {
             }
         };
         match (&mut self.phase, is_done) {
-            (Phase::Replica(_), true) => self.replica_merged(ctx),
-            (_, true) => self.merge_everywhere(ctx),
+            (Phase::Replica(_), true) => self.authoritative_log_is_here(ctx),
+            (_, true) => self.distribute_log(ctx),
             (Phase::Peering(peering), false) => peering.step = Step::Scanning(scan),
             (Phase::Replica(replica), false) => replica.scan = Some(scan),
             _ => {}
@@ -619,14 +620,14 @@ impl Pg {
     }
 
     /// Our log is the authoritative one.
-    fn merge_everywhere(&mut self, ctx: &mut Ctx<'_>) {
+    fn distribute_log(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Peering(peering) = &mut self.phase else { return };
-        peering.begin_merge(ctx, &self.history, &self.interval.acting);
-        self.once_durable(ctx, WhenStored::OwnMerge);
+        peering.begin_distributing(ctx, &self.history, &self.interval.acting);
+        self.once_durable(ctx, WhenStored::OwnLogDurable);
     }
 
     /// A holder has the log durably.
-    pub fn on_merged(
+    pub fn on_log_adopted(
         &mut self,
         ctx: &mut Ctx<'_>,
         from: OsdId,
@@ -635,10 +636,10 @@ impl Pg {
     ) {
         let (me, missing) = (self.me, missing.into_iter().collect());
         let Some(peering) = self.peering() else {
-            self.on_source_merged(ctx, from, at, missing);
+            self.on_stray_adopted(ctx, from, at, missing);
             return;
         };
-        if peering.take_merged(me, from, missing) {
+        if peering.take_log_adopted(me, from, missing) {
             self.commit_record(ctx);
             ctx.out.push(PgEffect::LeasesNow);
         }

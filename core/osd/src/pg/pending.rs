@@ -15,10 +15,10 @@ pub enum WhenStored {
     /// Count the primary's own part of a write.
     Write(Version),
     /// The primary's own log is the authoritative one.
-    OwnMerge,
+    OwnLogDurable,
     Answer(OsdId, Box<PgMsg>),
-    /// Tell the primary that the replica's log is the authoritative one.
-    Merged,
+    /// The authoritative log is here: tell the primary what is missing.
+    SendMissing,
     /// Return the reservation of an object that was pulled.
     Pulled(WorkSlot),
 }

@@ -28,13 +28,13 @@ const DELETE_PART: usize = if cfg!(test) { 1 } else { 64 };
 pub struct Stray {
     next_notify: Time,
     /// Our log is the authoritative one: the primary asked for that, to pull from us.
-    merged: bool,
+    has_authoritative_log: bool,
 }
 
 #[derive(Default)]
 pub struct Replica {
     /// Our log is the authoritative one: writes and leases of this interval concern us.
-    pub merged: bool,
+    pub has_authoritative_log: bool,
     /// The inventory scan, if our log does not overlap with the authoritative one.
     pub scan: Option<Box<InventoryScan>>,
 }
@@ -92,35 +92,36 @@ impl Pg {
 
     // ---- replica ----
 
-    pub fn is_merged_replica(&self) -> bool {
-        matches!(&self.phase, Phase::Replica(replica) if replica.merged)
+    pub fn is_replica_with_log(&self) -> bool {
+        matches!(&self.phase, Phase::Replica(replica) if replica.has_authoritative_log)
     }
     /// What is not called missing here is right.
-    pub fn is_merged(&self) -> bool {
-        self.is_merged_replica() || matches!(&self.phase, Phase::Stray(stray) if stray.merged)
+    pub fn has_authoritative_log(&self) -> bool {
+        self.is_replica_with_log()
+            || matches!(&self.phase, Phase::Stray(stray) if stray.has_authoritative_log)
     }
 
     /// Grants the primary a lease.
     pub fn grant_lease(&mut self, now: Time, map: &OsdMap, from: OsdId) -> bool {
-        let granted = self.interval.primary == Some(from) && self.is_merged_replica();
+        let granted = self.interval.primary == Some(from) && self.is_replica_with_log();
         if granted {
             let holder = map.osd(from).map(|osd| (from, osd.info.up_from));
             self.leases.grant(now, holder, now + LEASE);
         }
         granted
     }
-    pub fn on_merge(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
+    pub fn on_adopt_log(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: PgLog) {
         if matches!(self.phase, Phase::Stray(_)) {
-            self.merge_as_source(ctx, from, &log);
+            self.adopt_as_stray(ctx, from, &log);
             return;
         }
         let Phase::Replica(replica) = &mut self.phase else { return };
         if self.interval.primary != Some(from) {
             return;
         }
-        if replica.merged {
+        if replica.has_authoritative_log {
             // Asked again, as the answer was lost.
-            self.once_durable(ctx, WhenStored::Merged);
+            self.once_durable(ctx, WhenStored::SendMissing);
             return;
         }
         if replica.scan.is_some() {
@@ -129,7 +130,7 @@ impl Pg {
         if Log::can_join(&self.history.info, &log) && log.after <= self.history.info.last_update {
             let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
             self.apply(ctx, update);
-            self.replica_merged(ctx);
+            self.authoritative_log_is_here(ctx);
         } else {
             let scan = self.start_scan(ctx, from, log);
             if let Phase::Replica(replica) = &mut self.phase {
@@ -140,38 +141,38 @@ impl Pg {
 
     /// The primary lacks something that may be here. With its log we can tell. A stray gets no writes: the
     /// primary sends its log again when newer ones matter.
-    fn merge_as_source(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
+    fn adopt_as_stray(&mut self, ctx: &mut Ctx<'_>, from: OsdId, log: &PgLog) {
         if self.interval.primary != Some(from) {
             return;
         }
-        if !self.is_merged() || self.history.info.last_update < log.info.last_update {
+        if !self.has_authoritative_log() || self.history.info.last_update < log.info.last_update {
             if !Log::can_join(&self.history.info, log) || log.after > self.history.info.last_update {
                 return; // what is here cannot be compared
             }
             let update = self.history.adopt_log(ctx.store, log, self.interval.start);
             self.apply(ctx, update);
             if let Phase::Stray(stray) = &mut self.phase {
-                stray.merged = true;
+                stray.has_authoritative_log = true;
             }
         }
-        self.once_durable(ctx, WhenStored::Merged);
+        self.once_durable(ctx, WhenStored::SendMissing);
     }
 
-    pub fn replica_merged(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn authoritative_log_is_here(&mut self, ctx: &mut Ctx<'_>) {
         if let Phase::Replica(replica) = &mut self.phase {
-            replica.merged = true;
+            replica.has_authoritative_log = true;
             replica.scan = None;
         }
-        self.once_durable(ctx, WhenStored::Merged);
+        self.once_durable(ctx, WhenStored::SendMissing);
     }
 
     /// Our log is the authoritative one, durably: the primary gets our missing set.
-    pub fn on_own_merge(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn send_missing(&mut self, ctx: &mut Ctx<'_>) {
         let Some(primary) = self.interval.primary else { return };
         let missing =
             self.history.missing.iter().map(|(object, stale)| (object.clone(), stale.clone())).collect();
         let at = self.history.info.last_update;
-        ctx.out.push(PgEffect::answer(primary, PgMsg::Merged { at, missing }));
+        ctx.out.push(PgEffect::answer(primary, PgMsg::LogAdopted { at, missing }));
     }
 
     pub fn replica_tick(&mut self, ctx: &mut Ctx<'_>) {
@@ -189,7 +190,7 @@ impl Pg {
     }
 
     pub fn on_rep_op(&mut self, ctx: &mut Ctx<'_>, from: OsdId, mut op: Arc<RepOp>) {
-        if self.interval.primary != Some(from) || !self.is_merged_replica() {
+        if self.interval.primary != Some(from) || !self.is_replica_with_log() {
             return;
         }
         let version = op.entry.version;

@@ -166,7 +166,9 @@ impl Pg {
     pub fn summary(&self) -> String {
         let phase = match &self.phase {
             Phase::Stray(_) => "stray".to_string(),
-            Phase::Replica(_) => format!("replica, merged {}", self.is_merged_replica()),
+            Phase::Replica(_) => {
+                format!("replica, has the authoritative log: {}", self.is_replica_with_log())
+            }
             Phase::Deleting(_) => "deleting".to_string(),
             _ => pg_state::name(self.stats.reported_state()),
         };

@@ -27,6 +27,8 @@ pub struct MemStore {
     /// Nothing can be told of these, until they are removed.
     pub unreadable: BTreeSet<StoredId>,
     pub has_corrupt_metadata: bool,
+    /// Objects cannot be listed.
+    pub walks_fail: bool,
     /// Data can be read at once.
     pub in_memory: bool,
     /// Bytes that are free of a GiB; none: there is no end.
@@ -188,6 +190,10 @@ impl StoreView for MemStore {
         from: (ShardId, &ObjectId),
         each: &mut dyn FnMut(ShardId, &ObjectId) -> bool,
     ) -> Result<(), ReadError> {
+        if self.walks_fail {
+            let (id, why) = (StoredId::object(from.0, from.1.clone()), "a page is corrupt".to_string());
+            return Err(ReadError::Unreadable { id, block: 0, why, salvaged: SalvagedExtents::default() });
+        }
         let mut records = self.records.range(StoredId::object(from.0, from.1.clone())..);
         while let Some((shard, object)) = records.next().and_then(|(id, _)| id.as_object()) {
             if !each(shard, object) {

@@ -144,10 +144,11 @@ pub enum PgMsg {
         objects: Vec<(ObjectId, Dirty)>,
         next: Option<Name>,
     },
-    /// Primary to replica: this is the group's log now, make yours the same and note what you miss.
-    Merge(PgLog),
-    /// The replica did so durably, and its log reaches to that version; this is everything that it misses.
-    Merged {
+    /// Primary to a replica, or to a stray that may have what is missing: this is the placement group's log now,
+    /// make yours the same and note what is missing.
+    AdoptLog(PgLog),
+    /// That is durable, and the log reaches to this version; everything that is missing there.
+    LogAdopted {
         at: Version,
         missing: Vec<(ObjectId, Stale)>,
     },
@@ -507,11 +508,11 @@ impl PgMsg {
                 objects.encode(out);
                 next.encode(out);
             }
-            PgMsg::Merge(log) => {
+            PgMsg::AdoptLog(log) => {
                 out.push(6);
                 log.encode(out);
             }
-            PgMsg::Merged { at, missing } => {
+            PgMsg::LogAdopted { at, missing } => {
                 out.push(7);
                 at.encode(out);
                 missing.encode(out);
@@ -607,8 +608,8 @@ impl PgMsg {
                 objects: Decode::decode(r)?,
                 next: Decode::decode(r)?,
             },
-            6 => PgMsg::Merge(Decode::decode(r)?),
-            7 => PgMsg::Merged { at: Decode::decode(r)?, missing: Decode::decode(r)? },
+            6 => PgMsg::AdoptLog(Decode::decode(r)?),
+            7 => PgMsg::LogAdopted { at: Decode::decode(r)?, missing: Decode::decode(r)? },
             8 => PgMsg::RepOp(Arc::new(RepOp {
                 entry: Decode::decode(r)?,
                 previous: Decode::decode(r)?,
@@ -880,8 +881,8 @@ mod tests {
                 objects: vec![(object.clone(), version)],
                 next: Some(ObjectId::max()),
             },
-            PgMsg::Merge(log),
-            PgMsg::Merged { at: version, missing: vec![(object.clone(), Stale::everything(version))] },
+            PgMsg::AdoptLog(log),
+            PgMsg::LogAdopted { at: version, missing: vec![(object.clone(), Stale::everything(version))] },
             PgMsg::RepOp(Arc::new(RepOp {
                 entry: Encoded::new(entry),
                 previous: Version::ZERO,

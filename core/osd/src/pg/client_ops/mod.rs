@@ -446,7 +446,7 @@ impl ClientOps {
             Ok(Outcome::Done(done)) => done.result == -EIO,
             outcome => outcome.is_err(),
         };
-        // Then this OSD is about to leave (`leave_if_rotten`), and the client asks the next primary.
+        // Then this OSD is about to leave (`leave_if_corrupt`), and the client asks the next primary.
         if is_unreadable && ctx.store.has_corrupt_metadata() && pg.can_do_without_us() {
             return;
         }

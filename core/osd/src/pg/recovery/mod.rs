@@ -471,13 +471,13 @@ impl Recovery {
             if source.missing(need).is_none() && !asked && ctx.map.is_up(osd) {
                 source.asked = Some(now);
                 let log = pg.history.log_for(source.info.as_ref());
-                ctx.out.push(PgEffect::ask(osd, PgMsg::Merge(log)));
+                ctx.out.push(PgEffect::ask(osd, PgMsg::AdoptLog(log)));
             }
         }
     }
 
     /// A stray has the log up to that version.
-    pub fn on_source_merged(
+    pub fn on_stray_adopted(
         &mut self,
         pg: &mut Scope<'_>,
         ctx: &mut Ctx<'_>,
@@ -706,9 +706,9 @@ impl Pg {
             active.recovery.opened(ctx, osd);
         }
     }
-    pub fn on_source_merged(&mut self, ctx: &mut Ctx<'_>, from: OsdId, at: Version, missing: Missing) {
+    pub fn on_stray_adopted(&mut self, ctx: &mut Ctx<'_>, from: OsdId, at: Version, missing: Missing) {
         if let Some((recovery, mut scope)) = self.recovery_parts() {
-            recovery.on_source_merged(&mut scope, ctx, from, at, missing);
+            recovery.on_stray_adopted(&mut scope, ctx, from, at, missing);
         }
     }
     pub fn on_pull_refused(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64) {

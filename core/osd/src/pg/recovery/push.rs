@@ -439,7 +439,7 @@ impl Pg {
     /// The primary lacks some of an object.
     pub fn on_pull(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, object: ObjectId, part: Part) {
         let purpose = Purpose::Pulled(from);
-        let outcome = if self.interval.primary == Some(from) && self.is_merged() {
+        let outcome = if self.interval.primary == Some(from) && self.has_authoritative_log() {
             let (salvaged, common) = (SalvagedExtents::default(), Ok(CloneOverlap::new()));
             self.make_push(ctx, PushRequest { id, object, part, purpose, salvaged, common })
         } else {
@@ -463,7 +463,7 @@ impl Pg {
             }
             return;
         }
-        if self.interval.primary != Some(from) || !self.is_merged_replica() {
+        if self.interval.primary != Some(from) || !self.is_replica_with_log() {
             return;
         }
         // It is sent again after a while; until then there may be free space.

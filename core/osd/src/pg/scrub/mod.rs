@@ -346,7 +346,7 @@ impl Pg {
     }
 
     pub fn on_scrub(&mut self, ctx: &mut Ctx<'_>, from: OsdId, msg: ScrubMsg) {
-        let is_from_primary = self.interval.primary == Some(from) && self.is_merged_replica();
+        let is_from_primary = self.interval.primary == Some(from) && self.is_replica_with_log();
         match msg {
             ScrubMsg::Query { id, at, query } if is_from_primary => {
                 self.on_scrub_query(ctx, from, id, at, query);
