@@ -132,8 +132,13 @@ impl Session {
         {
             return self.finish(End::Stalled { unsent: self.unsent(), since });
         }
+        // Clients get no keepalive: Linux's closes a connection on which one arrives. The kernel of a client's
+        // host is asked instead (`watch_host`).
+        if matches!(self.peer_kind.get(), None | Some(EntityType::Client)) {
+            return;
+        }
         let silent = now.mono.since(self.last_received.get());
-        if self.peer_kind.get().is_none() || self.pausing.get() || silent < limits.idle_probe {
+        if self.pausing.get() || silent < limits.idle_probe {
             return;
         }
         if silent > limits.idle_timeout {
@@ -322,8 +327,7 @@ async fn converse<M: Machine + 'static>(
 }
 
 /// A host that lost its power closes no connection, and others wait for what its clients held. Its
-/// kernel is asked, which answers for a client that hangs as well. (What a client is to answer
-/// itself, `idle_probe`, may take as long as clients hang.)
+/// kernel is asked, which answers for a client that hangs as well.
 fn watch_host(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, HOST_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, HOST_ASKED_AGAIN)?;

@@ -100,7 +100,7 @@ pub struct Limits {
     pub stalled_timeout: Duration,
     /// ... and a client after this long, as other clients wait for the memory of its replies. It reconnects.
     pub stalled_client_timeout: Duration,
-    /// A peer that was silent this long gets a keepalive, ...
+    /// A daemon that was silent this long gets a keepalive, ...
     pub idle_probe: Duration,
     /// ... and is disconnected when it was silent this long.
     pub idle_timeout: Duration,

@@ -1,7 +1,7 @@
 //! What a peer can make a daemon hold, and for how long. Peers freeze behind a relay that stops
 //! passing bytes on: the sockets stay open, as those of a machine that lost its power.
 
-use crate::toys::{Echo, Heard, PATIENCE, bind, call, command, listen, send, serve};
+use crate::toys::{Echo, Heard, PATIENCE, bind, call, call_as, command, listen, send, serve};
 use nacre_base::{Epoch, Now, PgId, PoolId, SnapId};
 use nacre_machine::{Closed, Effect, Event, Machine, StoreView};
 use nacre_node::Limits;
@@ -9,7 +9,7 @@ use nacre_proto::messages::{Message, OsdOp};
 use nacre_proto::types::{EntityAddr, EntityType, ObjectLocator, Op, SpgId};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -46,6 +46,8 @@ struct Relay {
     addr: EntityAddr,
     /// Towards the server, and back.
     frozen: [Arc<AtomicBool>; 2],
+    /// What it passed on from the server.
+    answer_bytes: Arc<AtomicUsize>,
 }
 
 impl Relay {
@@ -54,16 +56,19 @@ impl Relay {
         let addr = EntityAddr { sock: Some(listener.local_addr().unwrap()), ..server };
         let frozen: [Arc<AtomicBool>; 2] = Default::default();
         let mut stop = frozen.clone();
+        let answer_bytes: Arc<AtomicUsize> = Arc::default();
+        let answers = answer_bytes.clone();
         std::thread::spawn(move || {
             while let Ok((near, _)) = listener.accept() {
                 let far = TcpStream::connect(server.sock.unwrap()).unwrap();
                 let there = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 let [stop_there, stop_back] = std::mem::take(&mut stop);
-                std::thread::spawn(move || pass(there.0, there.1, &stop_there));
-                std::thread::spawn(move || pass(far, near, &stop_back));
+                let answers = answers.clone();
+                std::thread::spawn(move || pass(there.0, there.1, &stop_there, &AtomicUsize::new(0)));
+                std::thread::spawn(move || pass(far, near, &stop_back, &answers));
             }
         });
-        Relay { addr, frozen }
+        Relay { addr, frozen, answer_bytes }
     }
 
     fn freeze(&self) {
@@ -75,13 +80,16 @@ impl Relay {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
+fn pass(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool, passed: &AtomicUsize) {
     let mut buffer = vec![0; 64 << 10];
     while !frozen.load(Ordering::SeqCst) {
         match from.read(&mut buffer) {
             Ok(0) | Err(_) => return,
             Ok(_) if frozen.load(Ordering::SeqCst) => {}
-            Ok(len) => to.write_all(&buffer[..len]).unwrap(),
+            Ok(len) => {
+                to.write_all(&buffer[..len]).unwrap();
+                passed.fetch_add(len, Ordering::SeqCst);
+            }
         }
     }
     // Both sockets stay open until the test is over.
@@ -114,9 +122,9 @@ fn silent_peer_is_disconnected_and_idle_peer_is_kept() {
         ..Limits::default()
     };
     let (_server, relay, ended) = relayed(limits);
-    let (_dead, hears_dead) = call(relay.addr, EntityType::Osd);
+    let (_dead, hears_dead) = call_as(EntityType::Osd, relay.addr, EntityType::Osd);
     assert_eq!(hears_dead.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
-    let (idle, hears_idle) = call(relay.addr, EntityType::Osd);
+    let (idle, hears_idle) = call_as(EntityType::Osd, relay.addr, EntityType::Osd);
     assert_eq!(hears_idle.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
     relay.freeze();
     let why = ended.recv_timeout(PATIENCE).unwrap();
@@ -125,6 +133,26 @@ fn silent_peer_is_disconnected_and_idle_peer_is_kept() {
     assert!(ended.try_recv().is_err());
     send(&idle, 1, command("still served?", "yes"));
     assert!(matches!(hears_idle.recv_timeout(PATIENCE).unwrap(), Heard::Message(1, _)));
+}
+
+#[test]
+fn idle_client_gets_no_keepalive_and_is_kept() {
+    let limits = Limits {
+        idle_probe: Duration::from_millis(100),
+        idle_timeout: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let (_server, relay, ended) = relayed(limits);
+    let (idle, hears) = call(relay.addr, EntityType::Osd);
+    assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Opened(3));
+    // The relay counts bytes just after it passed them on.
+    std::thread::sleep(Duration::from_millis(50));
+    let answered = relay.answer_bytes.load(Ordering::SeqCst);
+    assert!(answered > 0);
+    assert!(ended.recv_timeout(Duration::from_secs(3)).is_err());
+    assert_eq!(relay.answer_bytes.load(Ordering::SeqCst), answered);
+    send(&idle, 1, command("still served?", "yes"));
+    assert!(matches!(hears.recv_timeout(PATIENCE).unwrap(), Heard::Message(1, _)));
 }
 
 #[test]

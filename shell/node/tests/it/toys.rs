@@ -97,10 +97,15 @@ pub fn serve<M: Machine + 'static>(
 }
 
 pub fn call(to: EntityAddr, kind: EntityType) -> (Running<Caller>, Receiver<Heard>) {
+    call_as(EntityType::Client, to, kind)
+}
+
+/// The same, of a caller that is `own`.
+pub fn call_as(own: EntityType, to: EntityAddr, kind: EntityType) -> (Running<Caller>, Receiver<Heard>) {
     let (heard, hears) = channel();
     let spec = Spec {
-        name: "client".to_string(),
-        kind: EntityType::Client,
+        name: own.to_string(),
+        kind: own,
         num: -1,
         auth_name: AuthName::new(EntityType::Client, "admin"),
         key: None,
