@@ -670,6 +670,19 @@ fn groups_hold_images_and_snapshots() {
     assert_eq!(error(&mut group, "rbd.group_snap_set", &snap("2", "s", 0)), EEXIST);
     done(&mut group, "rbd.group_snap_set", &snap("1", "s", 1));
     assert_eq!(&done(&mut group, "rbd.group_snap_get_by_id", &to_vec("1"))[..], &snap("1", "s", 1)[..]);
+
+    // They have the order in which they were made, whatever their ids are.
+    done(&mut group, "rbd.group_snap_set", &snap("0", "t", 0));
+    let order = |group: &mut Memory, after: &str, max: u64| {
+        let listed = done(group, "rbd.group_snap_list_order", &[to_vec(after), to_vec(&max)].concat());
+        decoded::<Vec<(String, u64)>>(&listed)
+    };
+    assert_eq!(order(&mut group, "", 10), [("0".to_string(), 2), ("1".to_string(), 1)]);
+    assert_eq!(order(&mut group, "", 1), [("0".to_string(), 2)]);
+    assert_eq!(order(&mut group, "0", 10), [("1".to_string(), 1)]);
+    done(&mut group, "rbd.group_snap_remove", &to_vec("0"));
+    done(&mut group, "rbd.group_snap_set", &snap("2", "t", 0));
+    assert_eq!(order(&mut group, "", 10), [("1".to_string(), 1), ("2".to_string(), 3)]);
 }
 
 #[test]
@@ -722,6 +735,22 @@ fn mirroring_has_peers_images_and_statuses() {
     pool.watchers.clear();
     done(&mut pool, "rbd.mirror_image_status_remove_down", b"");
     assert_eq!(error(&mut pool, "rbd.mirror_image_status_get", &to_vec("g")), ENOENT);
+}
+
+#[test]
+fn namespace_is_mirrored_with_one_of_another_name() {
+    let mut pool = Memory::default();
+    assert_eq!(error(&mut pool, "rbd.mirror_remote_namespace_get", b""), ENOENT);
+    done(&mut pool, "rbd.mirror_uuid_set", &to_vec("here"));
+    // The pool is prepared for its namespaces' mirroring, and mirrors nothing itself.
+    done(&mut pool, "rbd.mirror_mode_set", &to_vec(&3_u32));
+    done(&mut pool, "rbd.mirror_remote_namespace_set", &to_vec("theirs"));
+    assert_eq!(&done(&mut pool, "rbd.mirror_remote_namespace_get", b"")[..], &to_vec("theirs")[..]);
+    done(&mut pool, "rbd.mirror_mode_set", &to_vec(&2_u32));
+    assert_eq!(error(&mut pool, "rbd.mirror_remote_namespace_set", &to_vec("other")), EINVAL);
+    assert_eq!(error(&mut pool, "rbd.mirror_mode_set", &to_vec(&4_u32)), EINVAL);
+    done(&mut pool, "rbd.mirror_mode_set", &to_vec(&0_u32));
+    assert_eq!(error(&mut pool, "rbd.mirror_remote_namespace_get", b""), ENOENT);
 }
 
 #[test]

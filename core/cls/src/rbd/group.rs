@@ -10,6 +10,9 @@ use nacre_wire::Decode;
 
 const IMAGE: &str = "image_";
 const SNAP: &str = "snapshot_";
+/// The order in which a group's snapshots were made: a number for each, and the last one given.
+const SNAP_ORDER: &str = "snap_order_";
+const SNAP_MAX_ORDER: &str = "snap_max_order";
 /// In an image's header: the group that it is in.
 const REFERENCE: &str = "rbd_group_ref";
 
@@ -106,17 +109,25 @@ pub fn snap_set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     if others.iter().any(|(_, other)| other.name == snap.name && other.id != snap.id) {
         return fail(EEXIST);
     }
-    let key = key(SNAP, &snap.id);
-    if snap.state == SNAP_INCOMPLETE && ctx.omap_get(&key)?.is_some() {
-        return fail(EEXIST);
+    let snap_key = key(SNAP, &snap.id);
+    if snap.state == SNAP_INCOMPLETE {
+        let order_key = key(SNAP_ORDER, &snap.id);
+        if ctx.omap_get(&snap_key)?.is_some() || ctx.omap_get(&order_key)?.is_some() {
+            return fail(EEXIST);
+        }
+        let last = Name::from(SNAP_MAX_ORDER);
+        let order = ctx.get::<u64>(&last)?.unwrap_or(0).wrapping_add(1);
+        ctx.set(&last, &order)?;
+        ctx.set(&order_key, &order)?;
     }
-    ctx.set(&key, &snap)?;
+    ctx.set(&snap_key, &snap)?;
     ok()
 }
 
 pub fn snap_remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let id = input(bytes, Name::decode)?;
     ctx.omap_remove(&key(SNAP, &id))?;
+    ctx.omap_remove(&key(SNAP_ORDER, &id))?;
     ok()
 }
 
@@ -130,4 +141,14 @@ pub fn snap_list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let pairs = ctx.list(SNAP, after.id.as_bytes(), max)?;
     let snaps: Result<Vec<GroupSnap>, Stop> = pairs.iter().map(|(_, snap)| stored(snap)).collect();
     output(&snaps?)
+}
+
+/// The numbers of a page of snapshots by their ids. Snapshots of groups from before there were numbers have
+/// none.
+pub fn snap_list_order(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+    let (after, max) = input(bytes, <(Name, u64)>::decode)?;
+    let pairs = ctx.list(SNAP_ORDER, after.as_bytes(), max)?;
+    let orders: Result<Vec<(Name, u64)>, Stop> =
+        pairs.into_iter().map(|(id, order)| Ok((id, stored(&order)?))).collect();
+    output(&orders?)
 }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const UUID: &str = "mirror_uuid";
 const MODE: &str = "mirror_mode";
+const REMOTE_NAMESPACE: &str = "remote_namespace";
 const PEER: &str = "mirror_peer_";
 const IMAGE: &str = "image_";
 const GLOBAL: &str = "global_";
@@ -24,7 +25,8 @@ const INSTANCE: &str = "instance_";
 const MAP: &str = "image_map_";
 
 const DISABLED: u32 = 0;
-const MODE_MAX: u32 = 2;
+/// The pool itself mirrors nothing, its namespaces may. Clients have it since Ceph 20.
+const INIT_ONLY: u32 = 3;
 
 const IMAGE_DISABLING: u8 = 0;
 const IMAGE_ENABLED: u8 = 1;
@@ -71,10 +73,25 @@ pub fn mode_set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
             }
             ctx.unset(&Name::from(MODE))?;
             ctx.unset(&Name::from(UUID))?;
+            ctx.unset(&Name::from(REMOTE_NAMESPACE))?;
         }
-        mode if mode <= MODE_MAX && pool_uuid(ctx)?.is_some() => ctx.set(&Name::from(MODE), &mode)?,
+        mode if mode <= INIT_ONLY && pool_uuid(ctx)?.is_some() => ctx.set(&Name::from(MODE), &mode)?,
         _ => return fail(EINVAL),
     }
+    ok()
+}
+
+/// The namespace of the other cluster's pool with which this one is mirrored, if its name differs.
+pub fn remote_namespace_get(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+    output(&ctx.need::<Name>(&Name::from(REMOTE_NAMESPACE))?)
+}
+
+pub fn remote_namespace_set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+    let namespace = input(bytes, Name::decode)?;
+    if !matches!(mode(ctx)?, None | Some(DISABLED | INIT_ONLY)) {
+        return fail(EINVAL);
+    }
+    ctx.set(&Name::from(REMOTE_NAMESPACE), &namespace)?;
     ok()
 }
 
