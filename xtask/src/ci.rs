@@ -17,8 +17,9 @@ pub struct Options {
     no_install: bool,
 }
 
-/// The stock clients that the tests run, by a file that shows that the package is there.
-pub const PACKAGES: [(&str, &str); 9] = [
+/// The stock clients that the tests run, and what a guest with the kernel's client is made of, by a file that
+/// shows that the package is there.
+pub const PACKAGES: [(&str, &str); 12] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -28,6 +29,9 @@ pub const PACKAGES: [(&str, &str); 9] = [
     ("qemu-block-extra", "/usr/share/doc/qemu-block-extra"),
     ("rbd-mirror", "/usr/bin/rbd-mirror"),
     ("rbd-nbd", "/usr/bin/rbd-nbd"),
+    ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
+    ("busybox-static", "/usr/share/doc/busybox-static"),
+    ("cpio", "/usr/bin/cpio"),
 ];
 
 pub fn run(options: &Options) -> Result<()> {

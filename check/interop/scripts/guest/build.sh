@@ -4,13 +4,11 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$1
-mkdir -p "$folder/package" "$folder/initramfs/bin" "$folder/initramfs/dev" "$folder/initramfs/proc" \
+mkdir -p "$folder/initramfs/bin" "$folder/initramfs/dev" "$folder/initramfs/proc" \
     "$folder/initramfs/root" "$folder/root/bin" "$folder/root/sbin" "$folder/root/dev" "$folder/root/proc" \
     "$folder/root/data"
 cd "$folder"
-kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends:/ { print $2; exit }')
-(cd package && apt-get -q download "$kernel" && dpkg-deb -x ./*.deb .)
-cp package/boot/vmlinuz-* vmlinuz
+"$here/kernel.sh" .
 modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk"
 for module in $modules; do
     find package/lib/modules -name "$module.ko" -exec cp {} initramfs/ \;

@@ -12,6 +12,7 @@ mod docs;
 mod durability;
 mod guest;
 mod images;
+mod krbd;
 mod lost;
 mod mirroring;
 mod model;

@@ -1,0 +1,73 @@
+//! The client in Linux's kernel (`rbd map`), in a guest under qemu, as test machines lack its module.
+
+use nacre_interop::{Cluster, succeed, text};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Longer than a daemon's connection may be silent before it is asked for a sign of life.
+const IDLE_SECONDS: u32 = 40;
+/// What the kernel says of a connection that it lost or gave up.
+const LOST: [&str; 5] = ["bad tag", "socket closed", "socket error", "session lost", "protocol error"];
+
+/// The ports of all daemons, whose clients may need to reach them.
+fn ports(c: &Cluster) -> Vec<String> {
+    let port = |addr: &Value| addr["addr"].as_str().unwrap().rsplit(':').next().unwrap().to_string();
+    let of =
+        |daemon: &Value| daemon["public_addrs"]["addrvec"].as_array().unwrap().iter().map(port).collect();
+    let all = |dump: &Value, key: &str| -> Vec<Vec<String>> {
+        dump[key].as_array().unwrap().iter().map(of).collect()
+    };
+    let mons = all(&c.json("ceph mon dump").unwrap(), "mons");
+    let osds = all(&c.json("ceph osd dump").unwrap(), "osds");
+    [mons, osds].concat().concat()
+}
+
+#[test]
+fn kernel_client_maps_an_image_and_keeps_its_idle_connections() {
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("krbd");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    succeed(Command::new(scripts.join("guest/kernel.sh")).arg(&made)).unwrap();
+    succeed(Command::new(scripts.join("krbd/build.sh")).arg(&made)).unwrap();
+
+    let c = Cluster::up().unwrap();
+    c.run("ceph osd pool create images 8").unwrap();
+    c.run("rbd pool init images").unwrap();
+    c.run("rbd create images/guest --size 64M").unwrap();
+    let ports = ports(&c);
+    let secret = c.run("ceph auth print-key client.admin").unwrap();
+    let append = format!(
+        "console=ttyS0 quiet panic=-1 mitigations=off MON=127.0.0.1:{} PORTS={} SECRET={} POOL=images \
+         IMAGE=guest OPTIONS=ms_mode=prefer-crc IDLE={IDLE_SECONDS}",
+        ports[0],
+        ports.join(","),
+        secret.trim(),
+    );
+    let mut qemu = Command::new("timeout");
+    qemu.args(["--kill-after=5", "240", "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256"]);
+    qemu.args(["-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot"]);
+    qemu.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]);
+    qemu.arg("-kernel").arg(made.join("vmlinuz")).arg("-initrd").arg(made.join("initramfs.gz"));
+    let output = qemu.args(["-append", &append]).output().unwrap();
+    let console = text(&output.stdout);
+    assert!(
+        output.status.success() && console.contains("krbd: done") && !console.contains("krbd: failed"),
+        "{}\n{console}\n{}",
+        output.status,
+        text(&output.stderr),
+    );
+    let lost: Vec<&str> =
+        console.lines().filter(|line| LOST.iter().any(|sign| line.contains(sign))).collect();
+    assert!(lost.is_empty(), "{lost:#?}\nin\n{console}");
+
+    // What the guest wrote and discarded, as other clients see it.
+    let exported = c.folder().join("exported");
+    c.run(&format!("rbd export images/guest {} --no-progress", exported.display())).unwrap();
+    let exported = std::fs::read(exported).unwrap();
+    let (pattern, rest) = exported.split_at(8 << 20);
+    let (discarded, random) = rest.split_at(4 << 20);
+    assert!(pattern.iter().all(|byte| *byte == 0xab));
+    assert!(discarded.iter().all(|byte| *byte == 0));
+    assert!(random[..4 << 20].iter().any(|byte| *byte != 0));
+    assert!(random[4 << 20..].iter().all(|byte| *byte == 0));
+}
