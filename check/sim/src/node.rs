@@ -75,7 +75,8 @@ pub struct Node {
     pub powered_off: bool,
     /// The machine has stopped cleanly.
     pub stopped: bool,
-    /// Why a machine could not continue (`Effect::Fail`), which ended the process. Stays when it starts again.
+    /// Why a machine could not continue (`Effect::Fail`), which ended the process. Stays when it starts
+    /// again.
     pub failure: Option<String>,
     /// How far its wall clock is ahead.
     pub wall_ahead: Duration,

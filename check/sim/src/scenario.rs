@@ -78,8 +78,8 @@ struct Run {
     pools: Vec<PoolId>,
     /// Commands in flight.
     commands: Vec<(RequestId, Then)>,
-    /// Commands that add or remove a monitor, behind the one in flight. Its client may send it again after a hangup,
-    /// so a later one must not overtake it.
+    /// Commands that add or remove a monitor, behind the one in flight. Its client may send it again after a
+    /// hangup, so a later one must not overtake it.
     mon_commands: VecDeque<Value>,
     lookups: Vec<RequestId>,
     /// How many pools were asked for.

@@ -16,7 +16,8 @@ impl Absent {
     pub fn contains(&self, prefix: &str) -> bool {
         self.0.iter().any(|(words, _)| begins_with(prefix, words))
     }
-    /// The `ceph` tool sends only commands that are listed. Without these it would refuse them without a reason.
+    /// The `ceph` tool sends only commands that are listed. Without these it would refuse them without a
+    /// reason.
     pub fn signatures(&self, module: &str) -> impl Iterator<Item = Signature> {
         const ANY: &str = "name=args,type=CephString,n=N,req=false";
         self.0.iter().map(move |(words, _)| Signature::new(words, ANY, "not in Nacre", module))

@@ -28,8 +28,8 @@ impl Format {
         }
     }
 
-    /// The value as JSON, which is also the plain form. Indented JSON ends its line; JSON without blanks ends with
-    /// `compact_end`, which differs between daemons.
+    /// The value as JSON, which is also the plain form. Indented JSON ends its line; JSON without blanks ends
+    /// with `compact_end`, which differs between daemons.
     pub fn json(self, value: &Value, compact_end: &str) -> String {
         match self {
             Format::Json => to_json(value, false) + compact_end,

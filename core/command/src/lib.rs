@@ -1,7 +1,8 @@
 //! Commands of daemons: how they are described, parsed, looked up and answered.
 //!
-//! A command is a JSON object: `prefix` has its name, `format` the format of the output, all other fields are arguments.
-//! Each daemon describes its commands by `Signature`s and reads arguments with `Args`. What it finds is an `Outcome`.
+//! A command is a JSON object: `prefix` has its name, `format` the format of the output, all other fields are
+//! arguments. Each daemon describes its commands by `Signature`s and reads arguments with `Args`. What it
+//! finds is an `Outcome`.
 
 mod absent;
 mod args;

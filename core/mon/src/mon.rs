@@ -3,8 +3,8 @@
 //! `Mon` holds smaller machines, each with its own state: `consensus` (Raft and what it persists), `peers`
 //! (links to the other monitors), `forwarding` (requests for the leader), `reads`, `proposals` (what waits to
 //! be committed, and what is being committed), the sessions and the services. `Mon::drive` runs after each
-//! event until there is nothing to do but wait, and `Mon::check` asserts what must hold then. A disk that holds
-//! something else than this monitor wrote ends it (`damage`).
+//! event until there is nothing to do but wait, and `Mon::check` asserts what must hold then. A disk that
+//! holds something else than this monitor wrote ends it (`damage`).
 
 mod check;
 mod consensus;

@@ -1,4 +1,5 @@
-//! Options as the monitors read them: from the cluster's configuration, else from the configuration file, else the default.
+//! Options as the monitors read them: from the cluster's configuration, else from the configuration file,
+//! else the default.
 
 use crate::services::config::ConfigEntity;
 use crate::state::State;

@@ -84,7 +84,8 @@ pub const MEMORY: usize = 512 << 20;
 /// Of sixteen parts of an OSD's memory those for its own records: logs, what is missing, PGs that peer. Eight
 /// are its store's, four for requests: those of clients until they are answered.
 const RECORDS_PARTS: usize = 3;
-/// Half of them for those that wait for a PG which does not serve, before their clients are asked to keep them.
+/// Half of them for those that wait for a PG which does not serve, before their clients are asked to keep
+/// them.
 const WAITING_PARTS: usize = 2;
 /// Of the memory for its own records, the part for knowing which clients were asked to.
 const BACKOFFS_PART: usize = 32;

@@ -10,7 +10,8 @@ fn id() -> StoredId {
     StoredId::meta("losses")
 }
 
-/// Whether the store lost what it had acknowledged since that was last noted. A note that cannot be read is none.
+/// Whether the store lost what it had acknowledged since that was last noted. A note that cannot be read is
+/// none.
 pub fn is_news(store: &dyn StoreView) -> bool {
     let times = store.lost().times;
     let noted = store.omap_get(&id(), TIMES).unwrap_or_default();

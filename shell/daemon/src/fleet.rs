@@ -57,8 +57,8 @@ impl Fleet {
         }
     }
 
-    /// Monitors last, so that stopping OSDs can report to them. An error says which daemon had ended by itself,
-    /// and why; the others are stopped all the same.
+    /// Monitors last, so that stopping OSDs can report to them. An error says which daemon had ended by
+    /// itself, and why; the others are stopped all the same.
     pub fn stop(self) -> Result<()> {
         let (mons, others): (Vec<_>, Vec<_>) = self.daemons.into_iter().partition(|(name, _)| name.is_mon());
         let mut ended = Ok(());

@@ -83,8 +83,8 @@ struct Inner<M> {
     global_id: u64,
     global_seq: u64,
     stopped: bool,
-    /// Why the daemon ends with an error: the machine cannot continue, or it takes something for stored that is
-    /// not. It must neither get events nor send messages any more.
+    /// Why the daemon ends with an error: the machine cannot continue, or it takes something for stored that
+    /// is not. It must neither get events nor send messages any more.
     failure: Option<String>,
     /// What the machine wants: empty between events, and there for its memory.
     effects: Vec<Effect>,

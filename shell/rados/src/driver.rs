@@ -129,8 +129,8 @@ impl Driver {
         for event in self.machine.take_watch_events() {
             let (WatchEvent::Notified { watch, .. } | WatchEvent::Lost { watch, .. }) = &event;
             let (watch, is_over) = (*watch, matches!(event, WatchEvent::Lost { .. }));
-            // A watcher that does not keep up misses notifies; their senders see a timeout. The last slot is for
-            // the end of the watch.
+            // A watcher that does not keep up misses notifies; their senders see a timeout. The last slot is
+            // for the end of the watch.
             if let Some(events) = self.watches.get(&watch)
                 && (is_over || events.capacity() > 1)
             {

@@ -1,4 +1,5 @@
-//! Daemons that start from their own configuration, and a cluster that starts although it serves in part only.
+//! Daemons that start from their own configuration, and a cluster that starts although it serves in part
+//! only.
 
 use nacre_interop::{Cluster, nacre_binary, succeed, text, wait_until};
 use serde_json::Value;

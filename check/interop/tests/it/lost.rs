@@ -5,7 +5,8 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// As on Ceph: also what was replaced whole, and also while recovery is off. The OSD that had it comes back too late.
+/// As on Ceph: also what was replaced whole, and also while recovery is off. The OSD that had it comes back
+/// too late.
 #[test]
 fn what_nobody_has_any_more_goes_back_to_what_it_was() {
     let c = Cluster::up().unwrap();

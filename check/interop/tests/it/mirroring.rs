@@ -122,8 +122,8 @@ fn images_are_mirrored_to_another_cluster_which_takes_over_and_hands_back() {
     ] {
         a.run(line).unwrap();
     }
-    // An object of a clone that the other site knows without it would arrive without what is its parent's: Ceph 16.2 does
-    // so too (`docs/images.md`).
+    // An object of a clone that the other site knows without it would arrive without what is its parent's:
+    // Ceph 16.2 does so too (`docs/images.md`).
     bench(&a, "child").unwrap();
     a.run("rbd mirror image enable disks/child snapshot").unwrap();
     write(&a, "journaled").unwrap();

@@ -71,8 +71,8 @@ fn monitors_are_added_and_lost_and_replaced_under_load() {
     wait_quorum(&c, &left);
 }
 
-/// Like a suspended machine: no monitor has the changes any more that it missed, and it finds other processes where
-/// it had sessions. It jumps to the oldest map that it is told of, and takes nothing of another epoch.
+/// Like a suspended machine: no monitor has the changes any more that it missed, and it finds other processes
+/// where it had sessions. It jumps to the oldest map that it is told of, and takes nothing of another epoch.
 #[test]
 fn client_paused_beyond_the_kept_maps_continues() {
     let c = Cluster::up().unwrap();

@@ -1,4 +1,5 @@
-//! What an image's header says that the image can do, and what was done to it that older clients do not understand.
+//! What an image's header says that the image can do, and what was done to it that older clients do not
+//! understand.
 
 use super::types::{features, op_features};
 use crate::{Context, Reply, Stop, fail, input, ok, output};

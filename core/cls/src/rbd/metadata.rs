@@ -16,7 +16,8 @@ pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let (after, max) = input(bytes, <(Name, u64)>::decode)?;
     let max = if max == 0 { LIST_DEFAULT } else { max };
     let mut pairs = ctx.list(PREFIX, after.as_bytes(), max.saturating_add(1))?;
-    // A page begins after a name, so that what has none is never listed. Clients of 16.2 take the rest to pieces if it is.
+    // A page begins after a name, so that what has none is never listed. Clients of 16.2 take the rest to
+    // pieces if it is.
     pairs.retain(|(name, _)| !name.as_bytes().is_empty());
     pairs.truncate(usize::try_from(max).unwrap_or(usize::MAX));
     output(&pairs)

@@ -1,4 +1,5 @@
-//! Commands of Ceph's monitors and managers that are about something Nacre does not have, and what there is in its place.
+//! Commands of Ceph's monitors and managers that are about something Nacre does not have, and what there is
+//! in its place.
 
 use nacre_command::Absent;
 

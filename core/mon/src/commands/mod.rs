@@ -64,8 +64,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// What clients can have the monitors keep altogether. A monitor that was away gets all of the state in one message, for which
-/// there is a limit (`nacre_msgr::Limits::front`), and all monitors have it in memory.
+/// What clients can have the monitors keep altogether. A monitor that was away gets all of the state in one
+/// message, for which there is a limit (`nacre_msgr::Limits::front`), and all monitors have it in memory.
 const KEPT_MAX: usize = 32 << 20;
 
 /// A command while it runs.

@@ -399,7 +399,8 @@ fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {
         }
         out += &table.render();
     }
-    // With everything, only groups and OSDs have headings: scripts look for columns by the heading that begins with PG_STAT.
+    // With everything, only groups and OSDs have headings: scripts look for columns by the heading that
+    // begins with PG_STAT.
     let columns = |first: &'static str| {
         let mut columns = vec![(first, Left, Left)];
         columns.extend(

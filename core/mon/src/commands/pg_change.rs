@@ -44,7 +44,8 @@ const LOSES_DATA: &str = "the placement group would be recreated empty: its data
                           --yes-i-really-mean-it to proceed.";
 
 /// The activation record then names no OSD, so that no primary waits for those it named, or takes what others
-/// have. Only a group that does not serve may lose its record: one that serves would lose what it acknowledges.
+/// have. Only a group that does not serve may lose its record: one that serves would lose what it
+/// acknowledges.
 fn force_create(call: &mut Call<'_>) -> Outcome {
     let pg = call.args.pg("pgid")?;
     if !call.pending.map().pg_exists(pg) {
@@ -74,8 +75,9 @@ fn force_create(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("pg {pg} now creating, ok"))
 }
 
-/// Whether a member that served the placement group last may do so again: it is up, and the primary has not said
-/// since that it asked and found nothing. What it said before the group began to serve in that very interval does not count.
+/// Whether a member that served the placement group last may do so again: it is up, and the primary has not
+/// said since that it asked and found nothing. What it said before the group began to serve in that very
+/// interval does not count.
 fn may_serve(call: &Call<'_>, pg: PgId, record: &PgRecord, osd: OsdId) -> bool {
     let map = call.pending.map();
     let Some(known) = map.osd(osd).filter(|_| map.is_up(osd)) else { return false };

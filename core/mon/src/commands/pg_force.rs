@@ -1,6 +1,6 @@
-//! Groups that operators want recovered or moved before others. The commands only pass it on to the primaries,
-//! which forget it when they lead the group no more, or when it is clean; whether they know of it is in the
-//! group's state.
+//! Groups that operators want recovered or moved before others. The commands only pass it on to the
+//! primaries, which forget it when they lead the group no more, or when it is clean; whether they know of it
+//! is in the group's state.
 
 use super::scrub::{led_by, named_pools};
 use super::{Answer, Call, Outcome, Row, refuse};

@@ -171,7 +171,8 @@ fn create(call: &mut Call<'_>) -> Outcome {
         Some("erasure") => return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools")),
         Some(other) => return Err(refuse(errno::EINVAL, format!("unknown pool type '{other}'"))),
     }
-    // The tool puts the rule's name where erasure-coded pools have the profile's, and what follows into `rule`.
+    // The tool puts the rule's name where erasure-coded pools have the profile's, and what follows into
+    // `rule`.
     let profile = call.args.text_opt("erasure_code_profile");
     let rule = profile.or(call.args.text_opt("rule"));
     let autoscale = match call.args.text_opt("autoscale_mode").as_deref() {

@@ -65,7 +65,8 @@ fn real(text: &str) -> Result<f64, Refusal> {
     })
 }
 
-/// A number with K, M, G, T, P or E behind it: for powers of 1000, or of 1024 where `Ki` and so on will do too.
+/// A number with K, M, G, T, P or E behind it: for powers of 1000, or of 1024 where `Ki` and so on will do
+/// too.
 pub fn scaled(text: &str, base: i64) -> Result<i64, Refusal> {
     let bad = |why: &str| invalid(format!("error parsing value '{text}': {why}"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,4 +1,5 @@
-//! Weights that CRUSH uses for one pool, or for all that have none of their own (`compat`), beside the buckets'.
+//! Weights that CRUSH uses for one pool, or for all that have none of their own (`compat`), beside the
+//! buckets'.
 
 use super::crush::edit_error;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};

@@ -34,7 +34,8 @@ impl Mon {
             assert!(before <= now, "the {what} went back from epoch {before} to {now}");
         }
         self.committed = committed;
-        // There may be thousands of sessions. `serve_subscriptions` asserts the same of each map that it sends.
+        // There may be thousands of sessions. `serve_subscriptions` asserts the same of each map that it
+        // sends.
         if cfg!(debug_assertions) {
             self.check_sessions();
         }

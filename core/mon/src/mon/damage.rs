@@ -40,8 +40,9 @@ pub(super) fn decode_checkpoint(index: u64, bytes: &[u8]) -> Result<State, Damag
     from_slice(bytes).map_err(|error| Damage::Checkpoint { index, error })
 }
 
-/// Whether an entry holds a batch, and maps that can be decoded. These are decoded again when the batch is applied,
-/// too late to apply nothing of it: so whatever enters the log, from a peer or from the disk, is checked by this first.
+/// Whether an entry holds a batch, and maps that can be decoded. These are decoded again when the batch is
+/// applied, too late to apply nothing of it: so whatever enters the log, from a peer or from the disk, is
+/// checked by this first.
 pub(super) fn check_entry(bytes: &[u8]) -> Result<(), DecodeError> {
     let batch: Batch = from_slice(bytes)?;
     if let Some(genesis) = &batch.genesis {

@@ -13,8 +13,8 @@ use nacre_machine::{ConnId, Effect, Event, Level, Peer};
 use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
 use nacre_proto::types::AddrVec;
 
-/// Global ids that a removed monitor assigns: from here on, at a random place, far above those that the quorum
-/// assigns one after the other.
+/// Global ids that a removed monitor assigns: from here on, at a random place, far above those that the
+/// quorum assigns one after the other.
 const RETIRED_IDS: u64 = 1 << 62;
 const RETIRED_IDS_LEN: u64 = 1 << 16;
 

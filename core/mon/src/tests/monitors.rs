@@ -108,8 +108,8 @@ fn three_monitors_agree_and_a_follower_passes_requests_on() {
     assert_eq!(group.mons[leader].mon.quorum(), [0, 1, 2]);
 }
 
-/// The leader replies in the session that it dials. A request that is forwarded while that is down has its reply
-/// lost, so its client is hung up on when the session is back (the simulator's seed 0x1b6).
+/// The leader replies in the session that it dials. A request that is forwarded while that is down has its
+/// reply lost, so its client is hung up on when the session is back (the simulator's seed 0x1b6).
 #[test]
 fn request_forwarded_without_a_session_of_the_leader_is_asked_again() {
     let mut group = Group::of(3);

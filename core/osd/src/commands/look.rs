@@ -1,4 +1,5 @@
-//! What an OSD shows of itself besides requests and counters: watchers, fences, pools, plans to compare copies.
+//! What an OSD shows of itself besides requests and counters: watchers, fences, pools, plans to compare
+//! copies.
 
 use super::no_map;
 use crate::osd::Osd;

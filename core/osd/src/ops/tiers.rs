@@ -1,4 +1,5 @@
-//! Operations of cache tiers and manifests. There are none of either: answers are those of pools in Ceph that have none.
+//! Operations of cache tiers and manifests. There are none of either: answers are those of pools in Ceph that
+//! have none.
 
 use super::draft::Draft;
 use super::{OpResult, fail, ok, output};
@@ -44,7 +45,8 @@ pub fn is_dirty(draft: &Draft<'_>) -> OpResult {
     output(to_vec(&!draft.info.clean))
 }
 
-/// Nothing that clients count as a change, and nothing at all where the object was not dirty before the request.
+/// Nothing that clients count as a change, and nothing at all where the object was not dirty before the
+/// request.
 pub fn undirty(draft: &mut Draft<'_>) -> OpResult {
     if draft.exists && draft.is_stored() && !draft.info.clean {
         draft.modified = true;

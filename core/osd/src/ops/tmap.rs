@@ -1,7 +1,7 @@
 //! Maps of before there were omaps: the object's content is a header and pairs of keys and values.
 //!
-//! The content is `header_len:u32 header count:u32 (key_len:u32 key value_len:u32 value)*`, the keys in order.
-//! An update is a string of commands, each one letter and what it is about.
+//! The content is `header_len:u32 header count:u32 (key_len:u32 key value_len:u32 value)*`, the keys in
+//! order. An update is a string of commands, each one letter and what it is about.
 
 use super::draft::Draft;
 use super::{OpResult, data, fail, ok};

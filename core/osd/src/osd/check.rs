@@ -3,8 +3,8 @@
 use super::{Osd, SHARDS, WAITING_MAX, WAITING_OPS_MAX};
 
 impl Osd {
-    /// Asserted after every event. In release builds it costs the same however many sessions and placement groups
-    /// there are.
+    /// Asserted after every event. In release builds it costs the same however many sessions and placement
+    /// groups there are.
     pub(super) fn check(&self) {
         assert!(self.effects.is_empty(), "a shard's effects are all carried out");
         assert!(!self.presence.serving || self.maps.current.is_some(), "an OSD serves by a map");

@@ -1,4 +1,5 @@
-//! The primary while it serves: the parts that exist only then, and what each of them does at a tick or in a turn.
+//! The primary while it serves: the parts that exist only then, and what each of them does at a tick or in a
+//! turn.
 
 use super::client_ops::ClientOps;
 use super::history::History;

@@ -1,4 +1,5 @@
-//! How complete the members' copies are. The states clean, degraded, misplaced and backfilling follow from this.
+//! How complete the members' copies are. The states clean, degraded, misplaced and backfilling follow from
+//! this.
 
 use super::Interval;
 use super::active::Member;

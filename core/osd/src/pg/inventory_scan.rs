@@ -1,10 +1,10 @@
-//! The inventory scan: how a holder whose log does not reach the authoritative one makes what is here follow that
-//! history all the same, page by page, before it takes the log.
+//! The inventory scan: how a holder whose log does not reach the authoritative one makes what is here follow
+//! that history all the same, page by page, before it takes the log.
 //!
-//! If what is here is the history up to some version, and the source has a dirty map that reaches back to it, the
-//! scan takes that: ranges. Otherwise it takes all names with their versions, and an object of another version is
-//! missing whole. Nothing is copied here; what was missing in part before stays so, and what arrived in the
-//! meantime is kept, however often the scan begins anew.
+//! If what is here is the history up to some version, and the source has a dirty map that reaches back to it,
+//! the scan takes that: ranges. Otherwise it takes all names with their versions, and an object of another
+//! version is missing whole. Nothing is copied here; what was missing in part before stays so, and what
+//! arrived in the meantime is kept, however often the scan begins anew.
 
 use super::history::dups::DupLog;
 use super::history::log::Log;
@@ -75,8 +75,8 @@ impl InventoryScan {
         }
     }
 
-    /// Begins to follow the history of `source`, whose log this is. What is here proves nothing until it is done.
-    /// The caller stores the update and then sends the first query (`ask`).
+    /// Begins to follow the history of `source`, whose log this is. What is here proves nothing until it is
+    /// done. The caller stores the update and then sends the first query (`ask`).
     pub fn start(history: &mut History, ctx: &Ctx<'_>, source: OsdId, log: PgLog) -> (InventoryScan, Update) {
         // What was committed is in every history. What came after it here may not be.
         let base = history.info.committed_to;

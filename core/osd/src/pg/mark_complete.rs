@@ -1,7 +1,7 @@
-//! An operator declares that what is here of a placement group is all there is. Where the last member cannot tell what
-//! it has (its record is corrupt, or its store lost acknowledged writes), the placement group waits for other holders,
-//! and perhaps there are none.
-//! Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD does not run meanwhile.
+//! An operator declares that what is here of a placement group is all there is. Where the last member cannot
+//! tell what it has (its record is corrupt, or its store lost acknowledged writes), the placement group waits
+//! for other holders, and perhaps there are none. Ceph: `ceph-objectstore-tool --op mark-complete`. The OSD
+//! does not run meanwhile.
 
 use super::record::{Record, least_pg_num};
 use super::{PgRange, pg_list};
@@ -76,8 +76,8 @@ pub fn mark_complete(
     };
     let range = PgRange::new(pg, record.info.pg_num);
     let mut accepted = MarkedComplete { stale: record.missing.len() as u64, ..MarkedComplete::default() };
-    // Nothing that is here may be newer than the placement group, and nothing that any OSD still has may overlap with what
-    // comes.
+    // Nothing that is here may be newer than the placement group, and nothing that any OSD still has may
+    // overlap with what comes.
     let mut last = record.info.last_update.max(Version::new(map.epoch, 0));
     let mut info = PgInfo { last_user_version: record.info.last_user_version, ..PgInfo::default() };
     let mut from = range.start();
@@ -103,8 +103,8 @@ pub fn mark_complete(
         }
     }
     accepted.objects = info.objects;
-    // That its interval began with this map makes it win over all older ones. What was committed is not known, so that
-    // other holders scan the inventory.
+    // That its interval began with this map makes it win over all older ones. What was committed is not
+    // known, so that other holders scan the inventory.
     let info = PgInfo {
         last_update: last,
         log_tail: last,

@@ -1,6 +1,7 @@
 //! `ceph pg ID query` and `list_unfound`: all that one OSD knows of a placement group, in Ceph's shape.
 //!
-//! What Ceph has no field for is beside it: what the placement group waits for, in words, and requests under way.
+//! What Ceph has no field for is beside it: what the placement group waits for, in words, and requests under
+//! way.
 
 use super::mark_lost::is_declared_lost;
 use super::{Ctx, Pg, Phase};

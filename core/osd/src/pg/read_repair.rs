@@ -1,6 +1,6 @@
-//! Read-error repair: a block here that is corrupt, or cannot be read, becomes missing and is recovered from another
-//! member. Requests for its bytes wait for that. What was written to it after it went bad is known, and stays: perhaps no
-//! other member has it yet.
+//! Read-error repair: a block here that is corrupt, or cannot be read, becomes missing and is recovered from
+//! another member. Requests for its bytes wait for that. What was written to it after it went bad is known,
+//! and stays: perhaps no other member has it yet.
 
 use super::active::Member;
 use super::backend::Backend;
@@ -29,8 +29,9 @@ pub struct Holders<'a> {
 }
 
 impl History {
-    /// Marks what is not known of a block that cannot be read as missing, if another holder has those bytes, or may have
-    /// them and is away: requests for them wait then. None if not, and if the error is another one.
+    /// Marks what is not known of a block that cannot be read as missing, if another holder has those bytes,
+    /// or may have them and is away: requests for them wait then. None if not, and if the error is another
+    /// one.
     pub fn repair_read(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -64,8 +65,8 @@ impl History {
     fn note_bad(&mut self, object: &ObjectId, bad: BadBlock, txn: &mut Transaction) {
         let BadBlock { need, size, unknown, part } = bad;
         let id = StoredId::Object(object.clone());
-        // Nothing may depend on the bad block any more: what is known of it and these zeros are all of the new
-        // one. What was written to it since it was read stays as well.
+        // Nothing may depend on the bad block any more: what is known of it and these zeros are all of the
+        // new one. What was written to it since it was read stays as well.
         for range in unknown.iter() {
             txn.push(id.clone(), Change::Zero { offset: range.start, len: range.end - range.start });
         }
@@ -96,8 +97,8 @@ impl Pg {
         true
     }
 
-    /// Marks a block that the store lost as missing, before the placement group does anything else. Whether others have its
-    /// bytes shows at peering; where there are no others, reading it gives an error.
+    /// Marks a block that the store lost as missing, before the placement group does anything else. Whether
+    /// others have its bytes shows at peering; where there are no others, reading it gives an error.
     pub fn note_lost_block(
         &mut self,
         store: &dyn StoreView,

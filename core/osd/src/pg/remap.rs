@@ -1,11 +1,12 @@
 //! Remapping: how a placement group gets from the members that have it to those that CRUSH places it on.
 //!
 //! While the two differ, the monitors let the members serve that have everything (`pg_temp`; see
-//! `core/mon/src/temp.rs`). Their primary brings the others in, a few placement groups at a time: first as further
-//! members, the backfill targets, which take every write from then on and are filled by recovery, as any member that
-//! lacks something is. Once CRUSH's members lack nothing the `pg_temp` entry goes, and they serve alone; but where
-//! CRUSH finds fewer than there should be, others that have everything stay with them. So clients talk to a primary
-//! that has everything all the time, and nothing is given up before it is elsewhere.
+//! `core/mon/src/temp.rs`). Their primary brings the others in, a few placement groups at a time: first as
+//! further members, the backfill targets, which take every write from then on and are filled by recovery, as
+//! any member that lacks something is. Once CRUSH's members lack nothing the `pg_temp` entry goes, and they
+//! serve alone; but where CRUSH finds fewer than there should be, others that have everything stay with them.
+//! So clients talk to a primary that has everything all the time, and nothing is given up before it is
+//! elsewhere.
 
 use super::completeness::Completeness;
 use super::history::log::Log;
@@ -39,7 +40,8 @@ pub struct Remap {
     forced: Forced,
 }
 
-/// What an operator wants to go before other placement groups. Ceph: `pg force-recovery`, `pg force-backfill`.
+/// What an operator wants to go before other placement groups. Ceph: `pg force-recovery`, `pg
+/// force-backfill`.
 #[derive(Clone, Copy, Default)]
 pub struct Forced {
     pub recovery: bool,
@@ -117,7 +119,8 @@ impl Remap {
             let stays = |osd: &OsdId| up.contains(osd) || view.is_complete(*osd) || *osd == view.me;
             let staying = interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
             let acting = staying.chain(targets.iter().copied()).collect();
-            // An OSD that was a member not long ago lacks only what was written since, and has space for all else.
+            // An OSD that was a member not long ago lacks only what was written since, and has space for all
+            // else.
             let has_most = |osd: OsdId| {
                 recovery.holders().any(|(holder, theirs)| holder == osd && Log::overlaps(theirs, info))
             };

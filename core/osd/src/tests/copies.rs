@@ -167,8 +167,8 @@ fn copy_from_continues_when_the_sources_primary_dies() {
     }
 }
 
-/// The copy's own write is the first object of an undersized placement group, which is degraded from then on. That
-/// makes looks at merges and backoffs due after those of the event; `Osd::check` ended the OSD for it.
+/// The copy's own write is the first object of an undersized placement group, which is degraded from then on.
+/// That makes looks at merges and backoffs due after those of the event; `Osd::check` ended the OSD for it.
 #[test]
 fn copy_from_itself_may_change_the_state_of_the_target() {
     let mut w = World::new(5, 3, 3, 1, 8);

@@ -22,8 +22,8 @@ const STRETCH: [u8; 17] = [0; 17];
 const NEW_STRETCH: [u8; 18] = [0; 18];
 
 impl OsdMap {
-    /// Until when the client at `addr` is blocklisted: it alone, its whole machine, or its network. An entry with
-    /// nonce and port zero stands for all of an IP address.
+    /// Until when the client at `addr` is blocklisted: it alone, its whole machine, or its network. An entry
+    /// with nonce and port zero stands for all of an IP address.
     pub fn blocklisted_until(&self, addr: &EntityAddr) -> Option<Utime> {
         if self.blocklist.is_empty() && self.range_blocklist.is_empty() {
             return None;

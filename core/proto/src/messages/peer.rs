@@ -144,8 +144,8 @@ pub enum PgMsg {
         objects: Vec<(ObjectId, Dirty)>,
         next: Option<Name>,
     },
-    /// Primary to a replica, or to a stray that may have what is missing: this is the placement group's log now,
-    /// make yours the same and note what is missing.
+    /// Primary to a replica, or to a stray that may have what is missing: this is the placement group's log
+    /// now, make yours the same and note what is missing.
     AdoptLog(PgLog),
     /// That is durable, and the log reaches to this version; everything that is missing there.
     LogAdopted {

@@ -9,8 +9,8 @@ use nacre_proto::types::ObjectId;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The first holder that has all of the part, or else the first that has some. Without its metadata nothing of an
-/// object has a place.
+/// The first holder that has all of the part, or else the first that has some. Without its metadata nothing
+/// of an object has a place.
 pub fn recovery_source<'a>(
     holders: impl Iterator<Item = (OsdId, &'a Missing)>,
     object: &ObjectId,
@@ -31,8 +31,8 @@ pub fn recovery_source<'a>(
     best
 }
 
-/// A write was acknowledged only when all of the acting set had it, so any survivor of the recorded acting set has
-/// all of them. The longest history wins; among equals ours, which saves a round trip.
+/// A write was acknowledged only when all of the acting set had it, so any survivor of the recorded acting
+/// set has all of them. The longest history wins; among equals ours, which saves a round trip.
 pub fn choose_history(candidates: &Candidates<'_>) -> Option<HistoryChoice> {
     let Candidates { infos, record, given_up, me, acting } = candidates;
     let survivors: BTreeMap<OsdId, PgInfo> = infos

@@ -17,7 +17,8 @@ pub(super) struct WaitingReads {
 }
 
 impl ClientOps {
-    /// Begins to fetch what a running request asked for of an object, or one of its clones, unless that has to wait.
+    /// Begins to fetch what a running request asked for of an object, or one of its clones, unless that has
+    /// to wait.
     pub(super) fn begin_read(&mut self, pg: &mut Scope<'_>, ctx: &mut Ctx<'_>, read: u64, object: ObjectId) {
         if let Some((kind, object)) = self.try_read(pg, ctx, read, object, false) {
             self.waiting_reads.lines[kind].push_back((read, object));
@@ -43,8 +44,8 @@ impl ClientOps {
         }
     }
 
-    /// Gives it back if there is no memory. A block may have turned out to be bad while it waited, and is missing now: then the
-    /// request begins anew, and waits for that.
+    /// Gives it back if there is no memory. A block may have turned out to be bad while it waited, and is
+    /// missing now: then the request begins anew, and waits for that.
     fn try_read(
         &mut self,
         pg: &mut Scope<'_>,

@@ -1,8 +1,8 @@
-//! Ranges in which an object is the same as the clones next to it. A member that lacks such a range of one object
-//! and has the other takes it from there: no bytes travel, and the two share their blocks again.
+//! Ranges in which an object is the same as the clones next to it. A member that lacks such a range of one
+//! object and has the other takes it from there: no bytes travel, and the two share their blocks again.
 //!
-//! Ranges are taken from clones only. The content of a clone never changes, so what a message says of one holds
-//! however late the message arrives.
+//! Ranges are taken from clones only. The content of a clone never changes, so what a message says of one
+//! holds however late the message arrives.
 
 use super::History;
 use super::missing::Missing;

@@ -1,9 +1,9 @@
-//! The log merge: making what is here follow a log that became ours. What was done elsewhere becomes missing, what
-//! was done only here (divergent entries) is undone, and objects that are gone are removed.
+//! The log merge: making what is here follow a log that became ours. What was done elsewhere becomes missing,
+//! what was done only here (divergent entries) is undone, and objects that are gone are removed.
 //!
 //! Only names and ranges matter; nothing is copied. Removals, and clones of what is here, are carried out for
-//! real: no content of one object is ever kept for another that took its name. An object that is here and cannot
-//! be read is of no use: it is removed, and all of it is missing.
+//! real: no content of one object is ever kept for another that took its name. An object that is here and
+//! cannot be read is of no use: it is removed, and all of it is missing.
 
 use super::missing::{Missing, part_of};
 use super::record::RecordChanges;
@@ -180,8 +180,9 @@ impl<'a> LogMerger<'a> {
         }
     }
 
-    /// Whether what is here of the clone's head, apart from what is missing, is what the clone was made of. A head
-    /// that was made anew afterwards is not here until it is copied, which is when nothing is left to follow.
+    /// Whether what is here of the clone's head, apart from what is missing, is what the clone was made of. A
+    /// head that was made anew afterwards is not here until it is copied, which is when nothing is left to
+    /// follow.
     fn has_origin(&self, clone: &ObjectId, origin: &Origin) -> bool {
         let head = clone.to_head();
         self.is_here(&head) && self.version(&head).is_some_and(|version| origin.born <= version)
@@ -278,8 +279,8 @@ impl<'a> LogMerger<'a> {
 }
 
 impl History {
-    /// Makes our log the same as `log`, which must overlap with it, and the interval that began at this epoch the
-    /// last one that started here. Stored in one transaction with what is missing from then on.
+    /// Makes our log the same as `log`, which must overlap with it, and the interval that began at this epoch
+    /// the last one that started here. Stored in one transaction with what is missing from then on.
     pub fn adopt_log(&mut self, store: &dyn StoreView, log: &PgLog, interval: Epoch) -> Update {
         let merge = self.log.merge(&self.info, log);
         let mut changes = RecordChanges::new(self.pg);
@@ -314,8 +315,8 @@ impl History {
         update
     }
 
-    /// Where a store cannot read objects, nothing may be known of those that lack only a part: from now on all of
-    /// them is missing. Other unreadable objects are found when they are compared with other copies.
+    /// Where a store cannot read objects, nothing may be known of those that lack only a part: from now on
+    /// all of them is missing. Other unreadable objects are found when they are compared with other copies.
     pub fn drop_unreadable(&mut self, store: &dyn StoreView, txn: &mut Transaction) {
         let mut changes = RecordChanges::new(self.pg);
         let mut merger = LogMerger::new(self.me, store, &mut self.missing);

@@ -128,8 +128,8 @@ impl Missing {
         }
         changed
     }
-    /// Mostly a write and what is lacking are at different places of an object, and what changed here has to be written down,
-    /// all of it.
+    /// Mostly a write and what is lacking are at different places of an object, and what changed here has to
+    /// be written down, all of it.
     fn overwritten(&mut self, object: &ObjectId, take: impl FnOnce(&mut Part) -> bool) -> bool {
         let Some(stale) = self.stale.get_mut(object) else { return false };
         let had_some = take(&mut stale.part);

@@ -1,5 +1,5 @@
-//! What this OSD knows of the placement group's content: the summary (`PgInfo`), the log of its newest writes,
-//! the duplicate-op log, and what of it is missing here. All of it is kept on disk (`record`).
+//! What this OSD knows of the placement group's content: the summary (`PgInfo`), the log of its newest
+//! writes, the duplicate-op log, and what of it is missing here. All of it is kept on disk (`record`).
 //!
 //! `History` changes nothing on disk by itself: a method that changes it says in an `Update`, or in
 //! `RecordChanges` that the caller puts into its transaction, what must be stored together with that.

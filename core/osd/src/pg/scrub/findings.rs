@@ -1,5 +1,5 @@
-//! What scrubs found. It is kept on the disks of all members, so that it outlives primaries; only the number of
-//! wrong copies is in memory.
+//! What scrubs found. It is kept on the disks of all members, so that it outlives primaries; only the number
+//! of wrong copies is in memory.
 
 use super::{FINDINGS_MAX, Scope, Scrub, ScrubRecord};
 use crate::pg::history::record::{FINDINGS, RecordChanges, SCRUB_STATE};
@@ -54,7 +54,8 @@ fn is_deep(finding: &Finding) -> bool {
 }
 
 impl ScrubRecord {
-    /// A placement group that is new counts as scrubbed when it was made, or first seen by a release that scrubs.
+    /// A placement group that is new counts as scrubbed when it was made, or first seen by a release that
+    /// scrubs.
     pub fn begin(&mut self, wall: Utime) {
         let stamps = ScrubState { last_stamp: wall, last_deep_stamp: wall, ..ScrubState::default() };
         self.state = ScrubState { last_clean_stamp: wall, ..stamps };
@@ -67,12 +68,13 @@ impl ScrubRecord {
         }
         Ok(())
     }
-    /// True once, if the state that `begin` made is not stored. Not while many placement groups are made at once.
+    /// True once, if the state that `begin` made is not stored. Not while many placement groups are made at
+    /// once.
     pub(super) fn take_unsaved(&mut self) -> bool {
         std::mem::take(&mut self.unsaved)
     }
-    /// The child of a split. What was found stays with its parent until both are scrubbed, which happens at once if
-    /// something was.
+    /// The child of a split. What was found stays with its parent until both are scrubbed, which happens at
+    /// once if something was.
     pub fn inherit(&mut self, parent: &ScrubRecord, txn: &mut Transaction) {
         if parent.state.errors() == 0 {
             self.state = ScrubState { omap_keys: 0, omap_bytes: 0, repaired: 0, ..parent.state };
