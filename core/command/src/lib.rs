@@ -7,12 +7,17 @@
 mod absent;
 mod args;
 mod format;
+mod layout;
 mod signature;
+mod version;
+mod xml;
 
 pub use absent::Absent;
 pub use args::{Args, parse_osd};
-pub use format::{Format, to_json};
+pub use format::Format;
+pub use layout::{End, Layout};
 pub use signature::{Signature, descriptions, help};
+pub use version::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, build_id, ceph_version};
 
 use nacre_base::errno::EINVAL;
 use nacre_options::Refused;

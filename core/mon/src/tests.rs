@@ -406,6 +406,7 @@ mod crashes;
 mod damage;
 mod encodings;
 mod forced;
+mod formats;
 mod image_load;
 mod monitors;
 mod osds;

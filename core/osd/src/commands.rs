@@ -9,7 +9,8 @@ use crate::pg::{Ctx, Pg};
 use absent::ABSENT;
 use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
-use nacre_command::{Answer, Args, Format, Outcome, Refusal, Signature, refuse, reply};
+use nacre_command::{Answer, Args, CEPH_RELEASE, CEPH_VERSION_SHORT, Format, Layout, NACRE_VERSION};
+use nacre_command::{Outcome, Refusal, Signature, ceph_version, refuse, reply};
 use nacre_machine::{ConnId, StoreView};
 use nacre_options::Refused;
 use nacre_proto::messages::CommandReply;
@@ -92,19 +93,16 @@ const COMMANDS: &[(&str, &str, &str)] = &[
 ];
 const PERF_FILTER: &str = "name=logger,type=CephString,req=false name=counter,type=CephString,req=false";
 
-pub fn version() -> String {
-    format!("nacre version {} pacific (stable)", env!("CARGO_PKG_VERSION"))
-}
-
 /// The option that shows the memory limit that the OSD was started with.
 const MEMORY_TARGET: &str = "osd_memory_target";
 
 /// What `ceph osd metadata` shows.
 pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     [
-        ("ceph_version", version()),
-        ("ceph_version_short", env!("CARGO_PKG_VERSION").to_string()),
-        ("ceph_release", "pacific".to_string()),
+        ("ceph_version", ceph_version()),
+        ("ceph_version_short", CEPH_VERSION_SHORT.to_string()),
+        ("ceph_release", CEPH_RELEASE.to_string()),
+        ("nacre_version", NACRE_VERSION.to_string()),
         ("hostname", config.host.clone()),
         ("osd_objectstore", "nacre".to_string()),
         ("default_device_class", config.device_class.clone()),
@@ -120,24 +118,19 @@ pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The format of the output. An unknown one is like none.
-fn format(args: Args<'_>) -> Format {
-    Format::of(args).unwrap_or(Format::Plain)
-}
-
-/// Text and numbers are what they are; the rest is JSON, which programs get without blanks.
-fn shown(value: &Value, format: Format) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => text.clone(),
-        value => format.json(value, ""),
+/// The value in the format that the command asks for. Text is what it is, and numbers are so too but in XML.
+fn shown(value: &Value, args: Args<'_>) -> String {
+    match (value, Format::of(args)) {
+        (Value::Null, _) => String::new(),
+        (Value::Number(number), Format::Plain | Format::Json | Format::JsonPretty) => number.to_string(),
+        (Value::String(text), _) => text.clone(),
+        (value, format) => format.render(value, &Layout::of_daemon(args.prefix().unwrap_or_default())),
     }
 }
 
 /// The reply to a command that found this value.
 pub fn found(value: Result<Value, Refusal>, args: Args<'_>) -> CommandReply {
-    reply(value.and_then(|value| Answer::text(shown(&value, format(args)))))
+    reply(value.and_then(|value| Answer::text(shown(&value, args))))
 }
 
 /// The PG that a command is about.
@@ -237,9 +230,10 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
             Ok(nacre_command::descriptions(&signatures().chain(ABSENT.signatures("osd")).collect::<Vec<_>>()))
         }
         "version" => Ok(json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "release": "pacific",
+            "version": CEPH_VERSION_SHORT,
+            "release": CEPH_RELEASE,
             "release_type": "stable",
+            "nacre_version": NACRE_VERSION,
         })),
         "help" => Ok(nacre_command::help(&signatures().collect::<Vec<_>>())),
         "config show" => {
@@ -284,7 +278,11 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         "get_mapped_pools" => Ok(look::pools(osd)),
         "dump_watchers" => Ok(look::watchers(osd)),
         "dump_blocklist" => {
-            Ok(Value::String(look::fences(osd).iter().map(|list| shown(list, format(args))).collect()))
+            let [entries, ranges] = look::fences(osd);
+            let layout = Layout::of_daemon("dump_blocklist");
+            let ranged = layout.clone().with_root("range_blocklist");
+            let format = Format::of(args);
+            Ok(Value::String(format.render(&entries, &layout) + &format.render(&ranges, &ranged)))
         }
         "dump_scrub_reservations" => Ok(look::scrub_slots(osd)),
         "dump_scrubs" => look::scrub_plans(osd, now),
@@ -324,11 +322,11 @@ fn set_option(osd: &mut Osd, args: Args<'_>) -> Outcome {
         return Err(refuse(EOPNOTSUPP, text));
     }
     let said = osd.options.set(name, &value)?;
-    Answer::text(shown(&json!({ "success": said }), format(args)))
+    Answer::text(shown(&json!({ "success": said }), args))
 }
 
 fn changed(said: Result<String, Refused>, args: Args<'_>) -> Outcome {
-    Ok(Answer { status: said?, output: shown(&json!({}), format(args)).into_bytes() })
+    Ok(Answer { status: said?, output: shown(&json!({}), args).into_bytes() })
 }
 
 fn with_ctx<T>(

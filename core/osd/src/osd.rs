@@ -22,7 +22,7 @@ use crate::throttle::Budget;
 use crate::throttle::write_credit::OwnCredit;
 use nacre_auth::Secret;
 use nacre_base::{Epoch, Now, OsdId, PgId, Rng, Time, errno};
-use nacre_command::{Answer, Args, Format, refuse, reply};
+use nacre_command::{Answer, Args, Format, Layout, refuse, reply};
 use nacre_machine::{ConnId, ConnIds, Effect, Event, Machine, Peer, StoreView, Token};
 use nacre_monc::{MonClient, MonClientConfig, Pace};
 use nacre_perf::Registry;
@@ -504,7 +504,7 @@ impl Osd {
         if let Some(result) = bench.stored(now.mono, token) {
             self.bench = None;
             self.store(Bench::removal(), out);
-            let outcome = Answer::text(Format::Plain.json(&result, ""));
+            let outcome = Answer::text(Format::Plain.render(&result, &Layout::of_daemon("bench")));
             out.push(Effect::Send { conn, tid, message: reply(outcome).into() });
         }
         self.go_on_with_bench(out);

@@ -3,7 +3,7 @@
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::output::{plain_addr, short};
 use nacre_base::{Utime, errno};
-use nacre_command::{Format, to_json};
+use nacre_command::Format;
 use nacre_proto::types::{AddrKind, EntityAddr};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -134,8 +134,8 @@ fn ls(call: &mut Call<'_>) -> Outcome {
         }
         // Ceph writes the list of ranges right behind, without anything in between.
         format => {
-            let pretty = format == Format::JsonPretty;
-            to_json(&rows("addr", all), pretty) + &to_json(&rows("range", ranges), pretty)
+            let ranged = call.layout.clone().with_root("range_blocklist");
+            call.render(&rows("addr", all)) + &format.render(&rows("range", ranges), &ranged)
         }
     };
     let status = format!("listed {} entries", all.len() + ranges.len());

@@ -6,6 +6,7 @@ use crate::output::{self, age, bytes, count, uuid};
 use crate::services::health::{self, Check, Mute};
 use crate::services::pg::stats;
 use nacre_base::{Now, Utime, errno};
+use nacre_command::{CEPH_VERSION_SHORT, build_id, ceph_version};
 use nacre_proto::maps::{map_flags, release};
 use nacre_proto::messages::pg_state;
 use nacre_proto::types::EntityType;
@@ -27,9 +28,6 @@ pub const COMMANDS: &[Row] = &[
     ("node ls", "list the daemons by host", node_ls),
     ("time-sync-status", "show the clock skew of the monitors", time_sync),
 ];
-
-/// What every daemon here runs.
-pub const VERSION: &str = concat!("nacre version ", env!("CARGO_PKG_VERSION"), " pacific (stable)");
 
 fn seconds_since(now: Utime, then: Utime) -> u64 {
     u64::from(now.sec.saturating_sub(then.sec))
@@ -421,14 +419,14 @@ fn data_text(call: &Call<'_>) -> String {
 }
 
 pub fn versions_of(n: usize) -> Value {
-    if n == 0 { json!({}) } else { json!({ VERSION: n }) }
+    if n == 0 { json!({}) } else { json!({ ceph_version(): n }) }
 }
 
 fn versions(call: &mut Call<'_>) -> Outcome {
     let mons = call.mon.quorum().len();
     let osds = osd_versions(call);
     let mut overall = osds.clone();
-    *overall.entry(VERSION.to_string()).or_default() += mons + 1;
+    *overall.entry(ceph_version()).or_default() += mons + 1;
     let mut all = json!({
         "mon": versions_of(mons),
         "mgr": versions_of(1),
@@ -454,7 +452,7 @@ pub fn osd_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
 }
 
 fn version(call: &mut Call<'_>) -> Outcome {
-    call.show(json!({ "version": VERSION }), || VERSION.to_string())
+    call.show(json!({ "version": ceph_version() }), ceph_version)
 }
 
 fn features(call: &mut Call<'_>) -> Outcome {
@@ -492,8 +490,10 @@ fn fsid(call: &mut Call<'_>) -> Outcome {
 fn report(call: &mut Call<'_>) -> Outcome {
     let value = json!({
         "cluster_fingerprint": uuid(&call.state.fsid()),
-        "version": VERSION,
+        "version": CEPH_VERSION_SHORT,
+        "commit": build_id(),
         "timestamp": call.now.wall.to_string(),
+        "tag": "",
         "health": health_json(call, true),
         "monmap": super::monitors::monmap_json(call),
         "osdmap": super::osdmap_dump::dump(&call.state.osdmap.map),
@@ -519,8 +519,13 @@ fn node_ls(call: &mut Call<'_>) -> Outcome {
     let host = &call.mon.config.host;
     let mons = json!({ host: quorum_names(call) });
     let mgrs = json!({ host: [&call.state.mgrmap.map.active_name] });
-    let value = match call.args.text_opt("type").as_deref() {
-        None | Some("all") => json!({ "mon": mons, "osd": osds, "mgr": mgrs }),
+    let kind = call.args.text_opt("type").filter(|kind| kind != "all");
+    if let Some(kind) = &kind {
+        let names = call.layout.clone();
+        call.layout = names.with_root(kind.clone());
+    }
+    let value = match kind.as_deref() {
+        None => json!({ "mon": mons, "osd": osds, "mgr": mgrs }),
         Some("mon") => mons,
         Some("osd") => json!(osds),
         Some("mgr") => mgrs,

@@ -423,7 +423,7 @@ fn key_exists(call: &mut Call<'_>) -> Outcome {
 
 fn key_ls(call: &mut Call<'_>) -> Outcome {
     let keys: Vec<&String> = call.state.kv.pairs.keys().collect();
-    Answer::text(call.format.json(&json!(keys), "\n"))
+    call.show_json(json!(keys))
 }
 
 fn key_dump(call: &mut Call<'_>) -> Outcome {

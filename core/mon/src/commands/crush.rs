@@ -99,6 +99,7 @@ fn rule_dump(call: &mut Call<'_>) -> Outcome {
     let value = match call.args.text_opt("name").filter(|name| !name.is_empty()) {
         None => rules(crush).map(|(id, rule)| rule_json(crush, id, rule)).collect(),
         Some(name) => {
+            call.lay_out_as("osd crush rule dump NAME");
             let id = crush.rule_by_name(&name);
             let id = id.ok_or_else(|| refuse(errno::ENOENT, format!("unknown crush rule '{name}'")))?;
             rule_json(crush, id, crush.rule(id).expect("it has a name"))

@@ -56,7 +56,7 @@ use crate::services::mgr::image_commands::ImageCommands;
 use crate::state::State;
 use nacre_auth::caps::Permission;
 use nacre_base::{Now, errno};
-use nacre_command::{Answer, Args, Format, Outcome, Refusal, Signature, refuse};
+use nacre_command::{Answer, Args, Format, Layout, Outcome, Refusal, Signature, refuse};
 use nacre_machine::Peer;
 use nacre_options::Value as OptionValue;
 use nacre_proto::messages::Message;
@@ -77,6 +77,8 @@ pub(crate) struct Call<'a> {
     pub pending: &'a mut PendingTxn,
     pub args: Args<'a>,
     pub format: Format,
+    /// How Ceph lays out the command's output.
+    pub layout: Layout,
     /// What `-i` gave.
     pub input: &'a [u8],
 }
@@ -84,16 +86,24 @@ pub(crate) struct Call<'a> {
 type Handler = fn(&mut Call<'_>) -> Outcome;
 
 impl Call<'_> {
-    /// The value as JSON, or what `plain` makes when a person reads it.
+    /// The value in the format that was asked for, or what `plain` makes when a person reads it.
     pub fn show(&self, value: Value, plain: impl FnOnce() -> String) -> Outcome {
         Answer::text(match self.format {
             Format::Plain => whole_lines(plain()),
-            format => format.json(&value, "\n"),
+            _ => self.render(&value),
         })
     }
     /// For commands whose plain form is indented JSON.
     pub fn show_json(&self, value: Value) -> Outcome {
-        Answer::text(self.format.json(&value, "\n"))
+        Answer::text(self.render(&value))
+    }
+    /// The value in the format that was asked for.
+    pub fn render(&self, value: &Value) -> String {
+        self.format.render(value, &self.layout)
+    }
+    /// With some arguments Ceph lays out what it shows as another command does.
+    pub fn lay_out_as(&mut self, command: &str) {
+        self.layout = Layout::of_cluster(command);
     }
     pub fn option(&self, name: &str) -> OptionValue {
         self.mon.option(name)
@@ -243,10 +253,13 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, pending: &
     let Some(prefix) = args.prefix() else {
         return Err(refuse(errno::EINVAL, "command prefix not found"));
     };
-    let format = Format::of(args)?;
+    let is_tell = command.via == Via::Tell && !is_for_cluster(&command.cmd);
+    let layout = if is_tell { Layout::of_daemon(prefix) } else { Layout::of_cluster(prefix) };
+    let format = Format::of(args).for_layout(&layout);
     let state = mon.state.as_ref().expect("only a leader that has the state runs commands");
-    let call = &mut Call { mon, now, from: &job.from, state, pending, args, format, input: &command.input };
-    if command.via == Via::Tell && !is_for_cluster(&command.cmd) {
+    let call =
+        &mut Call { mon, now, from: &job.from, state, pending, args, format, layout, input: &command.input };
+    if is_tell {
         return tell::run(call, prefix);
     }
     if prefix == "get_command_descriptions" {

@@ -1,12 +1,13 @@
 //! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
 
-use super::cluster::{VERSION, election_epoch, versions_of};
+use super::cluster::{election_epoch, versions_of};
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::mon::is_majority;
 use crate::output::{addrvec, bracketed, legacy_addr, uuid};
 use crate::services::log::log_level;
 use crate::services::monmap::MonChange;
 use nacre_base::errno;
+use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, ceph_version};
 use nacre_proto::maps::{MonMap, release};
 use nacre_proto::messages::{LogEntry, LogLevel};
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityName, EntityType};
@@ -201,8 +202,10 @@ fn metadata_rows(call: &Call<'_>) -> Vec<Value> {
         .map(|mon| {
             let mut row = json!({ "name": mon.name, "addrs": bracketed(&mon.public_addrs) });
             if mon.name == own {
-                row["ceph_release"] = json!("pacific");
-                row["ceph_version"] = json!(VERSION);
+                row["ceph_release"] = json!(CEPH_RELEASE);
+                row["ceph_version"] = json!(ceph_version());
+                row["ceph_version_short"] = json!(CEPH_VERSION_SHORT);
+                row["nacre_version"] = json!(NACRE_VERSION);
                 row["hostname"] = json!(call.mon.config.host);
             }
             row
@@ -369,6 +372,7 @@ fn count(values: impl Iterator<Item = String>) -> Value {
 
 fn count_osds(call: &mut Call<'_>) -> Outcome {
     let property = call.args.text("property")?;
+    call.layout = call.layout.clone().with_root(property.clone());
     let of = |metadata: &std::collections::BTreeMap<String, String>| {
         metadata.get(&property).cloned().unwrap_or_else(|| "unknown".to_string())
     };
@@ -379,6 +383,7 @@ fn count_osds(call: &mut Call<'_>) -> Outcome {
 
 fn count_mons(call: &mut Call<'_>) -> Outcome {
     let property = call.args.text("property")?;
+    call.layout = call.layout.clone().with_root(property.clone());
     let rows = metadata_rows(call);
     let text = |row: &Value| row[&property].as_str().unwrap_or("unknown").to_string();
     call.show_json(count(rows.iter().map(text)))
@@ -500,6 +505,7 @@ fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
 
 fn count_mgrs(call: &mut Call<'_>) -> Outcome {
     let property = call.args.text("property")?;
+    call.layout = call.layout.clone().with_root(property.clone());
     let row = mgr_row(call);
     call.show_json(count(row[property].as_str().into_iter().map(str::to_string)))
 }
@@ -510,9 +516,10 @@ fn mgr_row(call: &Call<'_>) -> Value {
         "name": map.active_name,
         "addr": legacy_addr(&map.active_addrs),
         "addrs": map.active_addrs.to_string(),
-        "ceph_release": "pacific",
-        "ceph_version": VERSION,
-        "ceph_version_short": env!("CARGO_PKG_VERSION"),
+        "ceph_release": CEPH_RELEASE,
+        "ceph_version": ceph_version(),
+        "ceph_version_short": CEPH_VERSION_SHORT,
+        "nacre_version": NACRE_VERSION,
         "hostname": call.mon.config.host,
     })
 }

@@ -364,7 +364,13 @@ fn info(call: &mut Call<'_>) -> Outcome {
         .flatten()
         .filter(|row| wanted.iter().any(|osd| row["osd"] == json!(osd.0)))
         .collect();
-    let value = if call.args.text_opt("id").is_some() { json!(rows[0]) } else { json!(rows) };
+    let value = match call.args.text_opt("id") {
+        Some(_) => {
+            call.lay_out_as("osd info ID");
+            json!(rows[0])
+        }
+        None => json!(rows),
+    };
     call.show(value, || wanted.iter().map(|osd| osdmap_dump::osd_line(map, *osd) + "\n").collect())
 }
 
@@ -485,7 +491,8 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
             value[name] = json!(pgs);
         }
     }
-    let answer = Answer::text(format!("{value}\n"))?;
+    let line = value.to_string();
+    let answer = call.show(value, || line)?;
     if ok {
         return Ok(answer);
     }

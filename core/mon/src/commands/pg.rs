@@ -6,8 +6,8 @@ use crate::output::Align::{Left, Right};
 use crate::output::{Table, bytes, list};
 use crate::services::pg::stats::{PgStat, all_pgs};
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
+use nacre_command::Format;
 use nacre_command::parse_osd;
-use nacre_command::{Format, to_json};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::{OsdSpace, PgCounts, PgReport, PoolSpace, pg_state};
 use nacre_proto::shown::{Lasts, PgShown, ids, stamp};
@@ -301,8 +301,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
             value["delta"] = json!({ "pg_stats_delta": delta });
         }
     }
-    let text = to_json(&value, call.format == Format::JsonPretty) + "\n";
-    Ok(Answer { status: format!("dumped {}", join(&what)), output: text.into_bytes() })
+    Ok(Answer { status: format!("dumped {}", join(&what)), output: call.render(&value).into_bytes() })
 }
 
 fn join(what: &BTreeSet<String>) -> String {
@@ -311,14 +310,12 @@ fn join(what: &BTreeSet<String>) -> String {
 
 fn dump_as_json(call: &mut Call<'_>) -> Outcome {
     let value = json!({ "pg_ready": true, "pg_map": pg_map(call, &wanted(call)) });
-    let text = to_json(&value, call.format == Format::JsonPretty) + "\n";
-    Ok(Answer { status: "dumped all".to_string(), output: text.into_bytes() })
+    Ok(Answer { status: "dumped all".to_string(), output: call.render(&value).into_bytes() })
 }
 
 fn dump_pools(call: &mut Call<'_>) -> Outcome {
     let value = json!({ "pg_ready": true, "pool_stats": pool_stats(call) });
-    let output = to_json(&value, call.format == Format::JsonPretty) + "\n";
-    Ok(Answer { status: "dumped pools".to_string(), output: output.into_bytes() })
+    Ok(Answer { status: "dumped pools".to_string(), output: call.render(&value).into_bytes() })
 }
 
 fn dump_text(call: &Call<'_>, what: &BTreeSet<String>) -> String {

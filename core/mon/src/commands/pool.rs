@@ -30,6 +30,7 @@ const PG_NUM_MAX: u64 = 65_536;
 fn ls(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap.map;
     if call.args.text_opt("detail").is_some() {
+        call.lay_out_as("osd pool ls detail");
         let rows: Value = map.pools.keys().map(|&id| osdmap_dump::pool(map, id, "pool_id")).collect();
         return call.show(rows, || {
             let lines = map.pools.keys().map(|&id| osdmap_dump::pool_line(map, id) + "\n");
@@ -393,12 +394,14 @@ fn app_get(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("pool")?;
     let apps = &map.pools[&call.args.pool("pool", map)?].applications;
     let Some(app) = call.args.text_opt("app").filter(|app| !app.is_empty()) else {
+        call.layout = call.layout.clone().with_root(name);
         return call.show_json(json!(apps));
     };
     let Some(notes) = apps.get(&app) else {
         return Err(refuse(errno::ENOENT, format!("pool '{name}' has no application '{app}'")));
     };
     let Some(key) = call.args.text_opt("key").filter(|key| !key.is_empty()) else {
+        call.layout = call.layout.clone().with_root(app);
         return call.show_json(json!(notes));
     };
     match notes.get(&key) {

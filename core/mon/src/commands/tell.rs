@@ -1,10 +1,11 @@
 //! What one can ask this very process: `ceph tell mon.a ...`.
 
-use super::cluster::{VERSION, election_epoch, health_json};
-use super::{Answer, Args, Call, Format, Outcome, Signature, prefix_and_args, refuse};
+use super::cluster::{election_epoch, health_json};
+use super::{Answer, Args, Call, Format, Layout, Outcome, Signature, prefix_and_args, refuse};
 use crate::mon::{CommandRequest, Mon};
 use crate::output::{addrvec, uuid};
 use nacre_base::errno;
+use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION};
 use nacre_options::{Daemon, Opt};
 use nacre_proto::messages::Message;
 use serde_json::{Map, Value, json};
@@ -35,9 +36,12 @@ pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
     match prefix {
         "get_command_descriptions" => call.show_json(nacre_command::descriptions(&signatures())),
         "help" => call.show_json(nacre_command::help(&signatures())),
-        "version" => {
-            call.show_json(json!({ "version": VERSION, "release": "pacific", "release_type": "stable" }))
-        }
+        "version" => call.show_json(json!({
+            "version": CEPH_VERSION_SHORT,
+            "release": CEPH_RELEASE,
+            "release_type": "stable",
+            "nacre_version": NACRE_VERSION,
+        })),
         "mon_status" | "quorum_status" | "status" => call.show_json(mon_status(call.mon)),
         // Lines are written as they come.
         "log flush" => call.show_json(json!({})),
@@ -69,7 +73,7 @@ impl Mon {
         let outcome = match &*prefix {
             "config set" => self.config_set(args),
             "config unset" => self.config_unset(args),
-            "injectargs" => self.inject_args(&args.list("injected_args").join(" ")),
+            "injectargs" => self.inject_args(args),
             _ => return None,
         };
         Some(command.reply(outcome))
@@ -78,8 +82,7 @@ impl Mon {
     fn config_set(&mut self, args: Args<'_>) -> Outcome {
         let (name, value) = (args.text("var")?, args.list("val").join(" "));
         let said = self.overrides.set(Daemon::Mon, &name, &value);
-        let value = json!({ "success": said? });
-        Answer::text(Format::JsonPretty.json(&value, "\n"))
+        Answer::text(rendered(args, &json!({ "success": said? })))
     }
 
     fn config_unset(&mut self, args: Args<'_>) -> Outcome {
@@ -87,13 +90,18 @@ impl Mon {
         let mut overrides = std::mem::take(&mut self.overrides);
         let said = overrides.unset(Daemon::Mon, &name, |option| self.options().configured(option.name));
         self.overrides = overrides;
-        Ok(Answer { status: said?, output: b"{}\n".to_vec() })
+        Ok(Answer { status: said?, output: rendered(args, &json!({})).into_bytes() })
     }
 
-    fn inject_args(&mut self, text: &str) -> Outcome {
-        let said = self.overrides.inject(Daemon::Mon, text);
-        Ok(Answer { status: said?, output: b"{}\n".to_vec() })
+    fn inject_args(&mut self, args: Args<'_>) -> Outcome {
+        let said = self.overrides.inject(Daemon::Mon, &args.list("injected_args").join(" "));
+        Ok(Answer { status: said?, output: rendered(args, &json!({})).into_bytes() })
     }
+}
+
+/// The value in the format that the command asks for.
+fn rendered(args: Args<'_>, value: &Value) -> String {
+    Format::of(args).render(value, &Layout::of_daemon(args.prefix().unwrap_or_default()))
 }
 
 fn sessions(call: &Call<'_>) -> Value {

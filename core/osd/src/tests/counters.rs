@@ -208,9 +208,10 @@ fn json_is_indented_unless_it_is_asked_for_without_blanks() {
         reply(&mut w, 0, words).output
     };
     assert_eq!(get("json"), "{\"osd_max_backfills\":\"1\"}");
-    for indented in ["", "plain", "json-pretty", "xml"] {
+    for indented in ["", "plain", "json-pretty", "yaml"] {
         assert_eq!(get(indented), "{\n    \"osd_max_backfills\": \"1\"\n}\n", "{indented}");
     }
+    assert_eq!(get("xml"), "<config_get><osd_max_backfills>1</osd_max_backfills></config_get>");
     let mut refused = |words: Value| {
         let CommandReply { retval, status, .. } = reply(&mut w, 0, words);
         (retval, status)
