@@ -4,7 +4,7 @@
 //! only when something that it depends on changed; a map that marks an OSD down costs no CRUSH at all.
 
 use nacre_base::{OsdId, PgId, PoolId, ShardId};
-use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
+use nacre_proto::maps::{Osd, OsdMap, map_flags, osd_state};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ impl Placements {
             _ => false,
         };
         let pools: BTreeSet<PoolId> = pools.into_iter().filter(|id| !is_same(id)).collect();
-        let osds = Osds::changed(old, new);
-        let crush = !Arc::ptr_eq(&old.crush, &new.crush) || old.weights != new.weights || osds.existence;
+        let changed = changed_osds(old, new);
+        let crush = new.moves_all(old);
         let exceptions = !Arc::ptr_eq(&old.pg_temp, &new.pg_temp)
             || !Arc::ptr_eq(&old.primary_temp, &new.primary_temp)
             || !Arc::ptr_eq(&old.pg_upmap, &new.pg_upmap)
@@ -86,7 +86,7 @@ impl Placements {
         let mut pgs = Vec::new();
         self.pgs.retain(|pg, _| new.pools.contains_key(&pg.pool));
         for (&pg, kept) in &mut self.pgs {
-            let pool_moves = pools.contains(&pg.pool) && pool_moves(old, new, pg.pool);
+            let pool_moves = pools.contains(&pg.pool) && new.moves_pool(old, pg.pool);
             if crush || pool_moves {
                 kept.crush = None;
             }
@@ -95,7 +95,7 @@ impl Placements {
                 None => true,
             };
             let stale = kept.crush.is_none()
-                || (!osds.changed.is_empty() && touched(&osds.changed))
+                || (!changed.is_empty() && touched(&changed))
                 || (exceptions && excepted(&pg));
             if stale {
                 kept.current = false;
@@ -117,41 +117,15 @@ impl Placements {
     }
 }
 
-/// Whether CRUSH may place a pool's PGs elsewhere. Snapshots and quotas, for example, change only the pool.
-fn pool_moves(old: &OsdMap, new: &OsdMap, pool: PoolId) -> bool {
-    let inputs = |map: &OsdMap| {
-        let pool = map.pool(pool)?;
-        let hashed = pool.has(pool_flags::HASHPSPOOL);
-        Some((pool.kind as u8, pool.size, pool.crush_rule, pool.pg_num, pool.pgp_num, hashed))
-    };
-    inputs(old) != inputs(new)
-}
-
-/// OSDs that two maps do not agree on.
-#[derive(Default)]
-struct Osds {
-    /// Up or down, or with another primary affinity.
-    changed: BTreeSet<OsdId>,
-    /// Some came into being, or went.
-    existence: bool,
-}
-
-impl Osds {
-    fn changed(old: &OsdMap, new: &OsdMap) -> Osds {
-        let mut osds = Osds { existence: old.osds.len() != new.osds.len(), ..Osds::default() };
-        for (id, (before, after)) in old.osds.iter().zip(&new.osds).enumerate() {
-            if Arc::ptr_eq(before, after) {
-                continue;
-            }
-            let flipped = before.state ^ after.state;
-            osds.existence |= flipped & osd_state::EXISTS != 0;
-            if flipped & osd_state::UP != 0 {
-                osds.changed.insert(OsdId(id as i32));
-            }
-        }
-        if old.primary_affinity != new.primary_affinity {
-            osds.changed.extend((0..new.osds.len()).map(|id| OsdId(id as i32)));
-        }
-        osds
+/// OSDs that two maps do not agree on: up or down, or with another primary affinity.
+fn changed_osds(old: &OsdMap, new: &OsdMap) -> BTreeSet<OsdId> {
+    let ids = || (0..new.osds.len()).map(|id| OsdId(id as i32));
+    if old.primary_affinity != new.primary_affinity {
+        return ids().collect();
     }
+    let flipped = |(before, after): (&Arc<Osd>, &Arc<Osd>)| {
+        !Arc::ptr_eq(before, after) && (before.state ^ after.state) & osd_state::UP != 0
+    };
+    let pairs = ids().zip(old.osds.iter().zip(&new.osds));
+    pairs.filter(|(_, pair)| flipped(*pair)).map(|(id, _)| id).collect()
 }

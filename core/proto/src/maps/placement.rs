@@ -12,10 +12,13 @@
 //! Where OSDs "go", copies close the gap; an erasure-coded pool keeps it as `OsdId::NONE`, since
 //! there each place holds another chunk.
 
-use super::{Osd, OsdMap, Pool, is_merge_source, is_merge_target, is_split, map_flags, stable_mod};
+use super::{
+    Osd, OsdMap, Pool, is_merge_source, is_merge_target, is_split, map_flags, osd_state, stable_mod,
+};
 use crate::types::{ObjectLocator, object_hash};
 use nacre_base::{Name, OsdId, PgId, PoolId, ShardId};
 use nacre_crush::hash::hash32_2;
+use std::sync::Arc;
 
 /// The OSDs that should serve a placement group (up), and those that do (acting).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,6 +121,27 @@ impl OsdMap {
         let mut osds = self.crush_osds(pool, pg, pool.placement_seed(pg));
         pool.retain(&mut osds, |osd| self.exists(osd));
         osds
+    }
+
+    /// Whether `crush_placement` may differ from what it was by an older map, for any placement group of a pool.
+    /// Snapshots and quotas, for example, change only the pool, and an OSD that goes down changes nothing here.
+    pub fn moves_pool(&self, old: &OsdMap, pool: PoolId) -> bool {
+        let inputs = |map: &OsdMap| {
+            let pool = map.pool(pool)?;
+            let hashed = pool.has(super::pool_flags::HASHPSPOOL);
+            Some((pool.kind as u8, pool.size, pool.crush_rule, pool.pg_num, pool.pgp_num, hashed))
+        };
+        self.moves_all(old) || inputs(old) != inputs(self)
+    }
+    /// Whether that may be so for all pools.
+    pub fn moves_all(&self, old: &OsdMap) -> bool {
+        let existence = |(before, after): (&Arc<Osd>, &Arc<Osd>)| {
+            !Arc::ptr_eq(before, after) && (before.state ^ after.state) & osd_state::EXISTS != 0
+        };
+        !Arc::ptr_eq(&old.crush, &self.crush)
+            || old.weights != self.weights
+            || old.osds.len() != self.osds.len()
+            || old.osds.iter().zip(&self.osds).any(existence)
     }
 
     /// The number of the rule that places a pool's groups; none if none fits, and then they are nowhere.
