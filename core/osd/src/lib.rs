@@ -20,6 +20,7 @@ mod op_tracker;
 mod ops;
 mod options;
 mod osd;
+mod own_placements;
 mod peers;
 mod pg;
 mod scrub_scheduler;

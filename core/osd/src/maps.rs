@@ -4,6 +4,7 @@
 //!   `full`           epoch:u32 and an encoded map
 //!   `i` epoch:u32    the encoded incremental that leads to that epoch, big-endian in the key
 
+use crate::own_placements::OwnPlacements;
 use bytes::Bytes;
 use nacre_base::{Epoch, Name};
 use nacre_machine::{ReadError, StoreView};
@@ -32,6 +33,8 @@ pub enum MapError {
 
 pub struct Maps {
     pub current: Option<Arc<OsdMap>>,
+    /// Which PGs the map places on this OSD.
+    pub own: OwnPlacements,
     /// How many incrementals are kept.
     pub kept: u32,
     incrementals: BTreeMap<Epoch, Bytes>,
@@ -40,7 +43,8 @@ pub struct Maps {
 
 impl Default for Maps {
     fn default() -> Maps {
-        Maps { current: None, kept: KEPT, incrementals: BTreeMap::new(), stored_full: Epoch(0) }
+        let own = OwnPlacements::default();
+        Maps { current: None, own, kept: KEPT, incrementals: BTreeMap::new(), stored_full: Epoch(0) }
     }
 }
 

@@ -11,7 +11,7 @@ use nacre_proto::maps::{OsdMap, UpActing, is_merge_source, is_merge_target, is_s
 use nacre_proto::messages::{OsdMapMsg, OsdOp};
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::EntityType;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Requests and messages that name a map which is not here yet.
@@ -95,18 +95,12 @@ impl Osd {
         self.merge_groups(now, store, map, out);
         self.split_groups(now, store, map, out);
         let serving = self.presence.serving;
-        let mut placed: BTreeMap<PgId, UpActing> = BTreeMap::new();
-        for (&pool, info) in &map.pools {
-            for seed in 0..info.pg_num {
-                let pg = PgId { pool, seed };
-                let here = map.pg_to_up_acting(pg);
-                let member = here.acting.contains(&self.me());
-                if self.pg(pg).is_some() || (member && serving) {
-                    placed.insert(pg, here);
-                }
-            }
+        let held: BTreeSet<PgId> = self.pgs().map(|pg| pg.id).collect();
+        let mut placed = self.maps.own.update(self.config.id, map, &held);
+        if !serving {
+            placed.retain(|pg, _| held.contains(pg));
         }
-        let gone: Vec<PgId> = self.pgs().map(|pg| pg.id).filter(|pg| !placed.contains_key(pg)).collect();
+        let gone: Vec<PgId> = held.into_iter().filter(|pg| !placed.contains_key(pg)).collect();
         placed.extend(gone.into_iter().map(|pg| (pg, UpActing::default())));
         for (id, placement) in placed {
             // With no map between the two unseen, that is this one.
