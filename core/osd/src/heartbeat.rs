@@ -1,8 +1,13 @@
-//! Failure detection: heartbeats as datagrams, ten a second, and how long a silence is too long.
+//! Failure detection: heartbeats as datagrams, and how long a silence is too long.
 //!
 //! TCP retransmits with growing delays: at 20 % loss a session is silent for seconds while
 //! its peer is well. A lost datagram is not retransmitted, and the next one is as good. Whatever
 //! comes from an OSD, by datagram or by session, shows that it is alive.
+//!
+//! Each OSD has a few *witnesses*, which send it ten heartbeats a second (`witnessed`). All other OSDs that share
+//! a PG with it are *probed*: an OSD that was silent for `PROBE_EVERY`, or did not reply to a message for
+//! `BEAT_EVERY`, gets ten heartbeats a second until it replies. So the cost of an idle OSD does not grow with its
+//! peers, and a peer whose reply is waited for is found dead as soon as by a witness.
 
 use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
@@ -25,8 +30,10 @@ const UNUSUAL: u32 = 3;
 const FORGET: Duration = Duration::from_secs(30);
 /// How often a report is repeated.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
-/// How many OSDs are watched that share no PG with this one, so that each OSD has enough reporters.
-const STRANGERS: usize = 3;
+/// How many OSDs each OSD is a witness of, and how many witnesses it has.
+const WITNESSES: usize = 6;
+/// An OSD that is not witnessed is probed after this time of silence.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 /// An OSD without a session for this long counts as unreachable, even if its heartbeats arrive: something
 /// between us lets those pass and no TCP. At 20 % loss it takes some seconds to open one.
@@ -59,6 +66,8 @@ impl Place {
 /// What we know of another OSD's incarnation.
 struct Watched {
     place: Place,
+    /// This OSD is one of its witnesses.
+    is_witnessed: bool,
     public: Link,
     /// Means nothing if the place is not on the cluster network.
     cluster: Link,
@@ -72,6 +81,9 @@ struct Watched {
 #[derive(Clone, Copy)]
 struct Link {
     last_heard: Time,
+    /// When something was sent that may be replied to. Of a witnessed peer, it is not needed: what comes from it is
+    /// always due.
+    waits_since: Option<Time>,
     /// The longest recent silence; its weight decays.
     usual: Duration,
     /// When it was last found to be silent for too long.
@@ -87,23 +99,39 @@ enum Missing {
 
 impl Link {
     fn new(now: Time) -> Link {
-        Link { last_heard: now, usual: Duration::ZERO, broken: None }
+        Link { last_heard: now, waits_since: None, usual: Duration::ZERO, broken: None }
+    }
+    /// For how long something has been due from the peer.
+    fn silence(&self, now: Time, is_witnessed: bool) -> Duration {
+        let since = if is_witnessed { Some(self.last_heard) } else { self.waits_since };
+        since.map_or(Duration::ZERO, |since| now.since(since))
     }
     fn grace(&self) -> Duration {
         (self.usual * UNUSUAL).clamp(GRACE, GRACE_MAX)
     }
-    fn is_silent(&self, now: Time) -> bool {
-        now.since(self.last_heard) > self.grace()
+    fn is_silent(&self, now: Time, is_witnessed: bool) -> bool {
+        self.silence(now, is_witnessed) > self.grace()
     }
-    fn heard(&mut self, now: Time) {
-        let silence = now.since(self.last_heard);
-        let left = 1.0 - silence.as_secs_f64() / FORGET.as_secs_f64();
+    fn heard(&mut self, now: Time, is_witnessed: bool) {
+        let left = 1.0 - now.since(self.last_heard).as_secs_f64() / FORGET.as_secs_f64();
+        let silence = self.silence(now, is_witnessed);
         self.usual = self.usual.mul_f64(left.max(0.0)).max(silence).min(GRACE_MAX);
         self.last_heard = now;
+        self.waits_since = None;
+    }
+    fn sent(&mut self, now: Time) {
+        self.waits_since.get_or_insert(now);
     }
 }
 
 impl Watched {
+    fn is_due(&self, now: Time) -> bool {
+        let is_due = |link: &Link| {
+            let waits = link.waits_since.is_some_and(|since| now.since(since) >= BEAT_EVERY);
+            waits || now.since(link.last_heard) >= PROBE_EVERY
+        };
+        self.is_witnessed || is_due(&self.public) || (self.place.cluster.is_some() && is_due(&self.cluster))
+    }
     fn link(&mut self, network: Network) -> &mut Link {
         match network {
             Network::Public => &mut self.public,
@@ -117,13 +145,13 @@ impl Watched {
         if self.is_out_of_reach(now) {
             return Some(Missing::Everywhere);
         }
-        let public = self.public.is_silent(now);
+        let public = self.public.is_silent(now, self.is_witnessed);
         if self.place.cluster.is_none() {
             return public.then_some(Missing::Everywhere);
         }
         // An OSD that dies becomes silent on both networks, on one of them slightly earlier.
         let fresh = |link: &Link| now.since(link.last_heard) <= FRESH;
-        match (public, self.cluster.is_silent(now)) {
+        match (public, self.cluster.is_silent(now, self.is_witnessed)) {
             (true, true) => Some(Missing::Everywhere),
             (true, false) => fresh(&self.cluster).then_some(Missing::On(Network::Public)),
             (false, true) => fresh(&self.public).then_some(Missing::On(Network::Cluster)),
@@ -132,7 +160,7 @@ impl Watched {
     }
     /// For how long nothing was received on the networks where the OSD is missing.
     fn silence(&self, now: Time, missing: Missing) -> Duration {
-        let of = |link: &Link| now.since(link.last_heard);
+        let of = |link: &Link| link.silence(now, self.is_witnessed);
         match missing {
             Missing::Everywhere if self.is_out_of_reach(now) => {
                 self.no_session.map_or(Duration::ZERO, |at| now.since(at))
@@ -151,14 +179,35 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// From now on exactly these incarnations are watched.
-    pub fn watch(&mut self, osds: impl Iterator<Item = (OsdId, Place)>, now: Time) {
+    /// From now on exactly these incarnations are watched. This OSD is a witness of those in `witnessed`.
+    pub fn watch(
+        &mut self,
+        osds: impl Iterator<Item = (OsdId, Place)>,
+        witnessed: &BTreeSet<OsdId>,
+        now: Time,
+    ) {
         let mut old = std::mem::take(&mut self.watched);
         self.watched = osds
             .map(|(osd, place)| {
-                let (public, cluster) = (Link::new(now), Link::new(now));
-                let fresh = Watched { place, public, cluster, no_session: None, reported: None };
-                (osd, old.remove(&osd).filter(|old| old.place == place).unwrap_or(fresh))
+                let is_witnessed = witnessed.contains(&osd);
+                let mut watched = match old.remove(&osd).filter(|old| old.place == place) {
+                    Some(old) => old,
+                    None => Watched {
+                        place,
+                        is_witnessed,
+                        public: Link::new(now),
+                        cluster: Link::new(now),
+                        no_session: None,
+                        reported: None,
+                    },
+                };
+                if is_witnessed && !watched.is_witnessed {
+                    // Nothing was due from it until now.
+                    watched.public.last_heard = now;
+                    watched.cluster.last_heard = now;
+                }
+                watched.is_witnessed = is_witnessed;
+                (osd, watched)
             })
             .collect();
     }
@@ -169,12 +218,37 @@ impl Heartbeats {
     pub fn watched(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.watched.keys().copied()
     }
-    /// Where heartbeats go.
-    pub fn targets(&self) -> impl Iterator<Item = (OsdId, Network, EntityAddr)> + '_ {
-        self.watched.iter().flat_map(|(&osd, watched)| {
-            let place = watched.place;
-            place.networks().filter_map(move |network| Some((osd, network, place.on(network)?)))
-        })
+    /// Where heartbeats go now: to all that are witnessed, and to the others that are to be probed.
+    pub fn send(&mut self, now: Time) -> Vec<(OsdId, Network, EntityAddr)> {
+        let mut targets = Vec::new();
+        for (&osd, watched) in self.watched.iter_mut().filter(|(_, watched)| watched.is_due(now)) {
+            for network in watched.place.networks() {
+                watched.link(network).sent(now);
+                targets.extend(watched.place.on(network).map(|addr| (osd, network, addr)));
+            }
+        }
+        targets
+    }
+    /// A reply came over a session. An OSD whose disk hangs may send some, so that alone does not show that it is
+    /// well; it need not be probed yet.
+    pub fn replied(&mut self, osd: OsdId, network: Network) {
+        if let Some(watched) = self.watched.get_mut(&osd) {
+            watched.link(network).waits_since = None;
+        }
+    }
+    /// Whether no heartbeat came that is due. Where datagrams do not pass, pings show that the OSD is well.
+    pub fn is_late(&self, osd: OsdId, now: Time) -> bool {
+        let is_late = |watched: &Watched| {
+            let late = |link: &Link| link.silence(now, watched.is_witnessed) > 2 * BEAT_EVERY;
+            late(&watched.public) || (watched.place.cluster.is_some() && late(&watched.cluster))
+        };
+        self.watched.get(&osd).is_some_and(is_late)
+    }
+    /// A message went to the OSD. Most are replied to; it is probed if this one is not.
+    pub fn sent(&mut self, osd: OsdId, network: Network, now: Time) {
+        if let Some(watched) = self.watched.get_mut(&osd) {
+            watched.link(network).sent(now);
+        }
     }
 
     /// `without_since`: since when there is no session with that incarnation of an OSD although one is
@@ -189,7 +263,8 @@ impl Heartbeats {
     pub fn heard(&mut self, osd: OsdId, network: Network, now: Time) -> Option<FailureEvidence> {
         let watched = self.watched.get_mut(&osd)?;
         watched.place.on(network)?;
-        watched.link(network).heard(now);
+        let is_witnessed = watched.is_witnessed;
+        watched.link(network).heard(now, is_witnessed);
         if watched.missing(now).is_some() {
             return None; // on the other network, or without a session, which is said with the next heartbeat
         }
@@ -228,14 +303,16 @@ impl Heartbeats {
         }
         let Some(watched) = self.watched.get(&osd) else { return Network::Cluster };
         let broken = watched.cluster.broken.is_some_and(|at| now.since(at) < CALM);
-        match broken && !watched.public.is_silent(now) {
+        match broken && !watched.public.is_silent(now, watched.is_witnessed) {
             true => Network::Public,
             false => Network::Cluster,
         }
     }
     /// OSDs that clients or this OSD cannot reach, reported or not. The cluster network alone does not count.
     pub fn missed(&self, now: Time) -> Vec<OsdId> {
-        let missed = |watched: &Watched| watched.public.is_silent(now) || watched.is_out_of_reach(now);
+        let missed = |watched: &Watched| {
+            watched.public.is_silent(now, watched.is_witnessed) || watched.is_out_of_reach(now)
+        };
         self.watched.iter().filter(|(_, watched)| missed(watched)).map(|(osd, _)| *osd).collect()
     }
     /// This OSD did not run for a while: silence in that time proves nothing about peers.
@@ -243,15 +320,16 @@ impl Heartbeats {
         for watched in self.watched.values_mut() {
             for link in [&mut watched.public, &mut watched.cluster] {
                 link.last_heard = (link.last_heard + late).min(now);
+                link.waits_since = link.waits_since.map(|since| (since + late).min(now));
             }
         }
     }
 }
 
-/// The OSDs that `me` watches besides those with which it shares PGs: the next ones in an order of all OSDs
-/// in which neighbours are as far from each other as they can be. So each OSD has its watchers in several
-/// failure domains, whatever the pools are like.
-pub fn strangers(map: &OsdMap, me: OsdId) -> Vec<OsdId> {
+/// The OSDs of which `me` is a witness: the next ones in an order of all OSDs in which neighbours are as far from
+/// each other as they can be. So each OSD has its witnesses in several failure domains, whatever the pools are
+/// like.
+pub fn witnessed(map: &OsdMap, me: OsdId) -> BTreeSet<OsdId> {
     let mut ring: Vec<OsdId> =
         merge(map.crush.roots(false).into_iter().map(|root| spread(&map.crush, root)).collect());
     ring.extend(map.osd_ids());
@@ -259,7 +337,7 @@ pub fn strangers(map: &OsdMap, me: OsdId) -> Vec<OsdId> {
     ring.retain(|&osd| (map.is_up(osd) || osd == me) && seen.insert(osd));
     let at = ring.iter().position(|&osd| osd == me).unwrap_or(0);
     let others = ring.len().saturating_sub(1);
-    (1..=STRANGERS.min(others)).map(|n| ring[(at + n) % ring.len()]).collect()
+    (1..=WITNESSES.min(others)).map(|n| ring[(at + n) % ring.len()]).collect()
 }
 
 /// The devices below an item, neighbours in different buckets where there are several.
@@ -286,7 +364,7 @@ mod tests {
     }
     fn watching(life: u32) -> Heartbeats {
         let mut beats = Heartbeats::default();
-        beats.watch([(OTHER, place(life))].into_iter(), at(0));
+        beats.watch([(OTHER, place(life))].into_iter(), &[OTHER].into(), at(0));
         beats
     }
     fn addr(life: u32) -> EntityAddr {
@@ -301,7 +379,7 @@ mod tests {
         let mut beats = Heartbeats::default();
         let cluster = EntityAddr::msgr2(([127, 0, 1, 1], 6800).into(), 1);
         let place = Place { public: addr(1), cluster: Some(cluster) };
-        beats.watch([(OTHER, place)].into_iter(), at(0));
+        beats.watch([(OTHER, place)].into_iter(), &[OTHER].into(), at(0));
         let mut said = Vec::new();
         for now in (0..=4_000).step_by(100) {
             for network in [Network::Public, Network::Cluster] {
@@ -390,12 +468,72 @@ mod tests {
     }
 
     #[test]
+    fn probed_peer_gets_few_heartbeats_until_it_does_not_reply() {
+        let mut beats = Heartbeats::default();
+        beats.watch([(OTHER, place(1))].into_iter(), &BTreeSet::new(), at(0));
+        let mut sent = 0;
+        for now in (0..60_000).step_by(100) {
+            let targets = beats.send(at(now)).len();
+            sent += targets;
+            assert_eq!(beats.silent(at(now)), []);
+            if targets > 0 {
+                beats.heard(OTHER, Network::Public, at(now + 1));
+            }
+        }
+        assert_eq!(sent, 28, "one in 2 to 2.1 s, and not 600");
+        // It dies. Nothing is waited for: it is probed in time.
+        let first = (60_000..).step_by(100).find(|now| !beats.send(at(*now)).is_empty()).unwrap();
+        assert!((60_000..62_000).contains(&first), "{first}");
+        for now in (first + 100..=first + 1_200).step_by(100) {
+            assert_eq!((beats.silent(at(now)), beats.send(at(now)).len()), (vec![], 1));
+        }
+        assert_eq!(beats.silent(at(first + 1_300)), [(OTHER, FailureEvidence::Silent { millis: 1300 })]);
+    }
+
+    #[test]
+    fn peer_that_does_not_reply_to_a_message_is_found_as_fast_as_by_a_witness() {
+        let mut beats = Heartbeats::default();
+        beats.watch([(OTHER, place(1))].into_iter(), &BTreeSet::new(), at(0));
+        // It replies to each message, and needs no probe.
+        for now in (0..10_000).step_by(100) {
+            beats.sent(OTHER, Network::Public, at(now));
+            beats.heard(OTHER, Network::Public, at(now + 5));
+            assert_eq!(beats.send(at(now + 10)), []);
+        }
+        beats.sent(OTHER, Network::Public, at(10_000));
+        let mut probes = 0;
+        for now in (10_010..11_210).step_by(100) {
+            probes += beats.send(at(now)).len();
+            assert_eq!(beats.silent(at(now)), []);
+        }
+        assert_eq!(probes, 11);
+        assert_eq!(beats.silent(at(11_210)), [(OTHER, FailureEvidence::Silent { millis: 1210 })]);
+        assert_eq!(beats.heard(OTHER, Network::Public, at(11_300)), Some(FailureEvidence::Recovered));
+    }
+
+    /// With 198 peers, as in a cluster of 450 OSDs with 100 PGs on each, three of them witnessed also for their PGs.
+    #[test]
+    fn heartbeats_of_an_idle_osd_do_not_grow_with_its_peers() {
+        let mut beats = Heartbeats::default();
+        let peers = (1..=198).map(|n| (OsdId(n), place(1)));
+        let mut sent = 0;
+        beats.watch(peers, &(1..=6).map(OsdId).collect(), at(0));
+        for now in (0..10_000).step_by(100) {
+            for (osd, network, _) in beats.send(at(now)) {
+                sent += 1;
+                beats.heard(osd, network, at(now + 1));
+            }
+        }
+        assert_eq!(sent, 6 * 100 + 192 * 4, "and not 198 * 100");
+    }
+
+    #[test]
     fn time_without_checks_does_not_count_and_a_new_incarnation_starts_anew() {
         let mut beats = watching(1);
         beats.forgive(at(5_000), Duration::from_millis(4_500));
         assert_eq!(beats.silent(at(5_000)), []);
         assert_eq!(beats.silent(at(5_800)).len(), 1);
-        beats.watch([(OTHER, place(2))].into_iter(), at(6_000));
+        beats.watch([(OTHER, place(2))].into_iter(), &[OTHER].into(), at(6_000));
         assert_eq!(beats.silent(at(7_000)), []);
     }
 
@@ -433,12 +571,14 @@ mod tests {
                 nacre_proto::maps::osd_state::EXISTS | nacre_proto::maps::osd_state::UP;
         }
         for osd in 0..12 {
-            let watched = strangers(&map, OsdId(osd));
-            assert_eq!(watched.len(), 3);
+            let watched = witnessed(&map, OsdId(osd));
+            assert_eq!(watched.len(), 6);
             let racks: BTreeSet<i32> = watched.iter().map(|o| o.0 / 6).collect();
             let hosts: BTreeSet<i32> = watched.iter().map(|o| o.0 / 3).collect();
-            assert_eq!((racks.len(), hosts.len()), (2, 3), "osd.{osd} watches {watched:?}");
+            assert_eq!((racks.len(), hosts.len()), (2, 4), "osd.{osd} watches {watched:?}");
             assert!(!watched.contains(&OsdId(osd)));
+            let witnesses = (0..12).filter(|other| witnessed(&map, OsdId(*other)).contains(&OsdId(osd)));
+            assert_eq!(witnesses.count(), 6);
         }
     }
 }

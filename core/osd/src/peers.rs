@@ -10,7 +10,7 @@ use nacre_proto::types::{EntityAddr, Network};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often a session is pinged.
+/// How often a session is pinged over which nothing else comes.
 pub const PING_EVERY: Duration = Duration::from_millis(500);
 /// A session over which nothing came for this long is given up.
 const GRACE: Duration = Duration::from_secs(2);
@@ -34,6 +34,8 @@ pub struct PeerSession {
 #[derive(Default)]
 pub struct Peers {
     sessions: BTreeMap<OsdId, PeerSession>,
+    /// The OSDs of the sessions.
+    by_conn: BTreeMap<ConnId, OsdId>,
     not_before: BTreeMap<OsdId, Time>,
     failed: BTreeMap<OsdId, Failed>,
     /// Incarnations with which a session ended or could not be opened, and since when there has been none.
@@ -80,7 +82,11 @@ impl Peers {
         !self.sessions.contains_key(&osd) && self.not_before.get(&osd).is_none_or(|t| *t <= now)
     }
     pub fn dialled(&mut self, osd: OsdId, conn: ConnId, addr: EntityAddr, network: Network, now: Time) {
-        self.sessions.insert(osd, PeerSession { conn, addr, network, open: false, heard: now });
+        let session = PeerSession { conn, addr, network, open: false, heard: now };
+        if let Some(before) = self.sessions.insert(osd, session) {
+            self.by_conn.remove(&before.conn);
+        }
+        self.by_conn.insert(conn, osd);
     }
     /// The nonce of the address that we talk to, or try to.
     pub fn life(&self, osd: OsdId) -> Option<u32> {
@@ -110,6 +116,10 @@ impl Peers {
             .map(|(osd, session)| (*osd, session.conn))
             .collect()
     }
+    /// Whether there is no session over which something came lately.
+    pub fn is_quiet(&self, osd: OsdId, now: Time) -> bool {
+        self.sessions.get(&osd).is_none_or(|session| now.since(session.heard) >= PING_EVERY)
+    }
     /// Something came over the session.
     pub fn heard_on(&mut self, osd: OsdId, now: Time) {
         if let Some(session) = self.sessions.get_mut(&osd) {
@@ -131,7 +141,7 @@ impl Peers {
         dead.into_iter().map(|(_, conn)| conn).collect()
     }
     pub fn by_conn(&self, conn: ConnId) -> Option<OsdId> {
-        self.sessions.iter().find(|(_, session)| session.conn == conn).map(|(osd, _)| *osd)
+        self.by_conn.get(&conn).copied()
     }
     pub fn opened(&mut self, osd: OsdId, now: Time) {
         if let Some(session) = self.sessions.get_mut(&osd) {
@@ -147,6 +157,7 @@ impl Peers {
     /// The session is over. `refused`: the connection was refused.
     pub fn closed(&mut self, osd: OsdId, now: Time, refused: bool) {
         let Some(session) = self.sessions.remove(&osd) else { return };
+        self.by_conn.remove(&session.conn);
         let without = self.without.entry(osd).or_insert((session.addr.nonce, now));
         if without.0 != session.addr.nonce {
             *without = (session.addr.nonce, now);
@@ -177,6 +188,7 @@ impl Peers {
             let keep = current(osd, session.network) == Some(session.addr);
             if !keep {
                 over.push(session.conn);
+                self.by_conn.remove(&session.conn);
             }
             keep
         });

@@ -1,7 +1,7 @@
 //! Liveness: of peers, of this OSD, and when to boot again after the map marked it down.
 
 use super::{BEAT, Life, Osd};
-use crate::heartbeat::{BEAT_EVERY, Place, strangers};
+use crate::heartbeat::{BEAT_EVERY, Place, witnessed};
 use nacre_base::{Now, OsdId, Time};
 use nacre_machine::{Effect, Level, Token};
 use nacre_proto::maps::OsdMap;
@@ -52,7 +52,7 @@ impl Osd {
         }
         // An OSD that cannot store is not alive for others.
         if !self.io.disk.is_hung() {
-            for (osd, network, addr) in self.links.heartbeats.targets() {
+            for (osd, network, addr) in self.links.heartbeats.send(now.mono) {
                 let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
                 out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(network, to, &beat)));
             }
@@ -126,7 +126,8 @@ impl Osd {
             .filter(|pg| pg.interval().acting.contains(&me) || pg.interval().up.contains(&me))
             .flat_map(|pg| pg.interval().up.iter().chain(&pg.interval().acting).copied())
             .collect();
-        osds.extend(strangers(map, me));
+        let witnessed = witnessed(map, me);
+        osds.extend(&witnessed);
         if !self.presence.serving {
             // Whether to return depends on whether they are heard again.
             osds.extend(self.links.heartbeats.watched());
@@ -134,7 +135,7 @@ impl Osd {
         osds.remove(&me);
         let lives: Vec<(OsdId, Place)> =
             osds.into_iter().filter_map(|osd| Some((osd, self.place_of(map, osd)?))).collect();
-        self.links.heartbeats.watch(lives.into_iter(), now.mono);
+        self.links.heartbeats.watch(lives.into_iter(), &witnessed, now.mono);
     }
 
     // ---- ourselves ----

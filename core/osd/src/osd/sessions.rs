@@ -20,7 +20,12 @@ impl Osd {
     /// when there is.
     pub(super) fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
         match self.links.peers.open(to) {
-            Some(conn) => self.links.outbox.push(conn, msg, out),
+            Some(conn) => {
+                if let Some(network) = self.links.peers.network(to) {
+                    self.links.heartbeats.sent(to, network, now.mono);
+                }
+                self.links.outbox.push(conn, msg, out);
+            }
             None => self.dial(now, to, out),
         }
     }
@@ -174,6 +179,9 @@ impl Osd {
         let dialled = self.links.peers.by_conn(conn);
         if let Some(osd) = dialled {
             self.links.peers.heard_on(osd, now.mono);
+            if let Some(network) = self.links.peers.network(osd) {
+                self.links.heartbeats.replied(osd, network);
+            }
         }
         let Some(from) = asker.or(dialled) else { return };
         match msg {
@@ -258,7 +266,11 @@ impl Osd {
         let watched = self.links.heartbeats.watched().filter(|_| self.presence.serving);
         let all: BTreeSet<OsdId> =
             watched.chain(self.links.peers.osds()).chain(self.links.peers.wanted()).collect();
-        for osd in all {
+        let quiet = |osd: &OsdId| {
+            self.links.peers.is_quiet(*osd, now.mono) || self.links.heartbeats.is_late(*osd, now.mono)
+        };
+        let pinged: Vec<OsdId> = all.into_iter().filter(quiet).collect();
+        for osd in pinged {
             self.ask(now, osd, PeerMsg::Ping { stamp: now.mono.nanos }, out);
         }
     }
