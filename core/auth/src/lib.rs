@@ -6,6 +6,7 @@
 pub mod caps;
 pub mod cephx;
 mod entropy;
+mod join_token;
 pub mod keyring;
 mod keys;
 mod method;
@@ -13,6 +14,7 @@ mod none;
 mod secret;
 
 pub use entropy::Entropy;
+pub use join_token::{JoinToken, NotAToken};
 pub use keys::{Entity, Keys, Lifetimes, Rotating};
 pub use method::{
     CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE, CONNECTION_SECRET_LEN, GlobalIds, Grant, METHOD_CEPHX,

@@ -74,6 +74,12 @@ const MGR: &[Rule] = &[
     Command("smart", &[]),
 ];
 
+/// What a join token lets a host do, and nothing else.
+const NEW_HOST: &[Rule] = &[Command("host check", &[]), Command("host register", &[])];
+
+/// The agent of a host reports, and reads the maps.
+const HOST: &[Rule] = &[Command("host report", &[]), Command("host leave", &[]), Service("log", W)];
+
 const MON_R: &[Rule] = &[Service("mon", R)];
 
 /// To read the maps that a daemon needs to begin.
@@ -152,6 +158,8 @@ fn rules(profile: &str) -> &'static [&'static [Rule]] {
         "bootstrap-rgw" => &[BOOTSTRAP, NEW_RGW],
         "bootstrap-rbd" => &[MON_R, NEW_RBD],
         "bootstrap-rbd-mirror" => &[MON_R, NEW_RBD_MIRROR],
+        "bootstrap-host" => &[NEW_HOST],
+        "host" => &[BOOTSTRAP, HOST],
         "fs-client" => &[RADOS, MDS_R],
         "simple-rados-client" => &[RADOS],
         "simple-rados-client-with-blocklist" => &[RADOS, BLOCKLIST],
