@@ -195,6 +195,7 @@ impl Cluster {
                     auth: MonAuth {
                         required: self.keyrings.auth == Auth::Cephx,
                         initial_entities: self.keyrings.initial_entities.clone(),
+                        monitors_key: None,
                         entropy: Entropy::repeatable(seed),
                     },
                 })))

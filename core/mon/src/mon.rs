@@ -32,7 +32,7 @@ use check::Committed;
 use consensus::Consensus;
 use damage::{Damage, check_entry, decode_checkpoint};
 use forwarding::Forwarding;
-use nacre_auth::{Entity, Entropy};
+use nacre_auth::{Entity, Entropy, Secret};
 use nacre_base::{Now, Rng};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView};
 use nacre_options::{Overrides, Value};
@@ -89,6 +89,8 @@ pub struct MonAuth {
     pub required: bool,
     /// Users and daemons that a new cluster knows.
     pub initial_entities: BTreeMap<AuthName, Entity>,
+    /// The key that all monitors share, for hosts that are to run one.
+    pub monitors_key: Option<Secret>,
     /// Keys are made of it.
     pub entropy: Entropy,
 }
@@ -96,7 +98,7 @@ pub struct MonAuth {
 impl MonAuth {
     /// Without authentication.
     pub fn none(entropy: Entropy) -> MonAuth {
-        MonAuth { required: false, initial_entities: BTreeMap::new(), entropy }
+        MonAuth { required: false, initial_entities: BTreeMap::new(), monitors_key: None, entropy }
     }
 }
 

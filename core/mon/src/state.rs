@@ -8,6 +8,7 @@ use crate::services::auth::Auth;
 use crate::services::config::Config;
 use crate::services::fsmap::FileSystems;
 use crate::services::health::Mutes;
+use crate::services::hosts::Hosts;
 use crate::services::kv::KeyValues;
 use crate::services::leader_hints::LeaderHints;
 use crate::services::log::ClusterLog;
@@ -142,6 +143,7 @@ slices! {
     auth: Auth,
     leader_hints: LeaderHints,
     fsmap: FileSystems,
+    hosts: Hosts,
 }
 
 /// How a cluster begins.
@@ -205,7 +207,7 @@ versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 5, 1, |out| {
+        versioned(out, 6, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -225,12 +227,13 @@ impl Encode for Batch {
             self.osdmap.removal_numbers.encode(out);
             self.auth.entities.encode(out);
             self.auth.rotated.encode(out);
+            self.hosts.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 5, |r, v| {
+        r.versioned("batch", 6, |r, v| {
             let mut batch = Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -260,6 +263,9 @@ impl Decode for Batch {
                 batch.auth.entities = Decode::decode(r)?;
                 batch.auth.rotated = Decode::decode(r)?;
             }
+            if v >= 6 {
+                batch.hosts = Decode::decode(r)?;
+            }
             Ok(batch)
         })
     }
@@ -268,7 +274,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 6, 1, |out| {
+        versioned(out, 7, 1, |out| {
             self.monmap.map.encode(out);
             self.mgrmap.map.encode(out);
             self.osdmap.encode_maps(out);
@@ -286,12 +292,13 @@ impl Encode for State {
             self.monmap.members.encode(out);
             self.monmap.removed.encode(out);
             self.auth.keys.as_ref().encode(out);
+            self.hosts.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 6, |r, v| {
+        r.versioned("monitor state", 7, |r, v| {
             let mut state = State {
                 monmap: Membership::initial(MonMap::decode(r)?),
                 mgrmap: ManagerMap { map: Decode::decode(r)? },
@@ -304,6 +311,7 @@ impl Decode for State {
                 auth: Auth::default(),
                 leader_hints: LeaderHints::default(),
                 fsmap: FileSystems,
+                hosts: Hosts::default(),
             };
             state.osdmap.metadata = Decode::decode(r)?;
             state.health.mutes = Decode::decode(r)?;
@@ -323,6 +331,9 @@ impl Decode for State {
             }
             if v >= 6 {
                 state.auth.keys = Arc::new(Decode::decode(r)?);
+            }
+            if v >= 7 {
+                state.hosts = Decode::decode(r)?;
             }
             Ok(state)
         })

@@ -407,6 +407,7 @@ mod damage;
 mod encodings;
 mod forced;
 mod formats;
+mod hosts;
 mod image_load;
 mod monitors;
 mod osds;

@@ -8,7 +8,7 @@ use crate::configured::Configured;
 use crate::loopback::LoopbackNetwork;
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 /// An address, with a port or without.
@@ -90,8 +90,26 @@ fn address_in(networks: &str, id: u32, own: impl Fn() -> Vec<IpAddr>) -> Result<
     })
 }
 
+/// Whether this host has the address. All of 127.0.0.0/8 is its own.
+pub fn is_own_address(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+/// This host's address in one of these networks. On loopback, where a host has all addresses, it is the one
+/// with the same number as `beside` has in its network.
+pub fn own_address_in(networks: &[IpNetwork], beside: Option<IpAddr>) -> Option<IpAddr> {
+    let own = own_addresses();
+    networks.iter().find_map(|network| match (network.first, beside) {
+        (IpAddr::V4(first), Some(IpAddr::V4(beside))) if first.is_loopback() => {
+            let number = beside.to_bits() & u32::MAX.checked_shr(network.prefix).unwrap_or(0);
+            Some(Ipv4Addr::from(first.to_bits() | number).into())
+        }
+        _ => own.iter().copied().find(|ip| network.contains(*ip)),
+    })
+}
+
 /// The addresses of this host's interfaces.
-fn own_addresses() -> Vec<IpAddr> {
+pub fn own_addresses() -> Vec<IpAddr> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let v4 = local_v4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::from);
     v4.chain(local_v6(&read("/proc/net/if_inet6")).into_iter().map(IpAddr::from)).collect()
@@ -198,6 +216,15 @@ mod tests {
         for bad in ["osd.1", "127.0.0.1:x", ""] {
             assert!(bad.parse::<ListenAddr>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn second_address_of_a_host_on_loopback_has_the_same_number() {
+        let networks = ["127.9.0.0/16".parse().unwrap()];
+        assert_eq!(own_address_in(&networks, Some(ip("127.0.0.3"))), Some(ip("127.9.0.3")));
+        assert!(is_own_address(ip("127.9.0.3")) && !is_own_address(ip("203.0.113.1")));
+        assert!(!is_own_address(ip("0.0.0.0")));
+        assert_eq!(own_address_in(&["203.0.113.0/24".parse().unwrap()], None), None);
     }
 
     #[test]

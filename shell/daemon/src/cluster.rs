@@ -348,6 +348,7 @@ impl Cluster {
             data,
             fsid: self.fsid,
             auth: self.auth,
+            host: None,
             mons: self.mon_socket_addrs(),
             keyring: keyring.into(),
             admin_keyring: (self.auth == Auth::Cephx).then(|| ADMIN_KEYRING.into()),

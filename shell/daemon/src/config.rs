@@ -11,6 +11,7 @@ use crate::Auth;
 use crate::addresses::ListenAddr;
 use crate::ask::Access;
 use crate::files::{make_dir, replace};
+use crate::host::hostname;
 use crate::keyrings;
 use crate::kinds::{Kind, MonSettings, OsdSettings};
 use crate::name::DaemonName;
@@ -43,6 +44,9 @@ pub struct Common {
     pub data: PathBuf,
     pub fsid: Uuid,
     pub auth: Auth,
+    /// The host's name in the cluster [default: the system's].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The monitors' addresses.
     pub mons: Vec<SocketAddr>,
     /// The daemon's own key.
@@ -202,6 +206,10 @@ impl Common {
     pub fn store(&self) -> PathBuf {
         self.data.join("store")
     }
+    /// The name of the host that the daemon runs on.
+    pub fn host(&self) -> String {
+        self.host.clone().unwrap_or_else(hostname)
+    }
 
     /// As clients dial them. A monitor's address has no nonce: it is the same in every incarnation.
     pub fn mon_addrs(&self) -> Vec<EntityAddr> {
@@ -220,7 +228,7 @@ impl Common {
             (Auth::Cephx, None) => return Ok(None),
             (Auth::Cephx, Some(path)) => self.key(&self.path(path), &keyrings::admin())?,
         };
-        Ok(Some(Access { mons: self.mon_addrs(), key }))
+        Ok(Some(Access { name: keyrings::admin(), mons: self.mon_addrs(), key }))
     }
 
     /// Others must be able to dial the address. Without keys, any client that reaches it may do everything.
@@ -248,6 +256,7 @@ mod tests {
             data: data.to_path_buf(),
             fsid: Uuid::from_u128(7),
             auth,
+            host: None,
             mons: vec!["[fd00::1]:3300".parse().unwrap(), "10.0.0.2:3300".parse().unwrap()],
             keyring: own_keyring(),
             admin_keyring: None,

@@ -188,7 +188,7 @@ fn with_labels(log: Size) -> Size {
 const LABELS: u64 = 128 << 10;
 
 /// Puts a link where the daemon looks for its store, or its log.
-fn link_to(target: &Path, link: &Path) -> Result<()> {
+pub fn link_to(target: &Path, link: &Path) -> Result<()> {
     make_parent(link)?;
     match fs::symlink_metadata(link) {
         // From an attempt that was interrupted.

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+/// The system's name for itself.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// What the system tells; the rest is left out.
 pub fn facts() -> BTreeMap<String, String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::config::Common;
 use crate::files::{make_parent, replace};
 use crate::folder::Layout;
+use crate::hosts::write_secret;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use nacre_auth::{Entity, Secret, keyring};
@@ -42,8 +43,32 @@ fn osd(id: u32) -> AuthName {
 }
 
 fn entity(caps: &[(&str, &str)]) -> Entity {
-    let key = Secret::generate(nacre_node::now().wall, &mut nacre_node::entropy());
-    Entity { key, caps: caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect() }
+    Entity {
+        key: new_key(),
+        caps: caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect(),
+    }
+}
+
+/// Writes entities with new keys, unless the file exists.
+pub fn make_once(path: &Path, entities: &[(AuthName, &[(&str, &str)])]) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let made: Vec<(&AuthName, Entity)> = entities.iter().map(|(name, caps)| (name, entity(caps))).collect();
+    write_secret(path, &keyring::print(made.iter().map(|(name, entity)| (*name, entity))))
+}
+
+/// The capabilities of an administrator.
+pub const ALL_CAPS: [(&str, &str); 4] =
+    [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
+
+/// The text of a keyring with the key of an OSD alone: what the monitors know of it counts.
+pub fn text_of_osd(id: u32, key: &Secret) -> String {
+    keyring::print([(&osd(id), &Entity { key: key.clone(), caps: BTreeMap::new() })])
+}
+
+pub fn new_key() -> Secret {
+    Secret::generate(nacre_node::now().wall, &mut nacre_node::entropy())
 }
 
 fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {
@@ -65,8 +90,7 @@ pub fn make(layout: &Layout, cluster: &Cluster, is_new: bool) -> Result<()> {
         return Ok(());
     }
     if is_new {
-        let all = [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
-        write(&layout.admin_keyring(), &admin(), &entity(&all))?;
+        write(&layout.admin_keyring(), &admin(), &entity(&ALL_CAPS))?;
         write(&layout.mon_keyring(), &monitors(), &entity(&[("mon", "allow *")]))?;
     }
     for disk in &cluster.osds {

@@ -1,5 +1,5 @@
-//! The one binary. `mon` and `osd` run one daemon from its own configuration; `up` and `down` run a
-//! development cluster in one folder, with the same daemons.
+//! The one binary. `mon` and `osd` run one daemon from its own configuration. `init` and `join` make a cluster of
+//! hosts, whose agents run such daemons (`hosts`); `up` and `down` run a development cluster in one folder.
 //!
 //! Start at `Command`. A daemon: `config` is its configuration, `kinds` makes a machine of it, `fleet` runs
 //! it, `addresses` is where it listens. The development cluster: `cluster` is which daemons it has, `folder`
@@ -22,6 +22,7 @@ mod fleet;
 mod folder;
 mod format;
 mod host;
+mod hosts;
 mod image_tasks;
 mod keyrings;
 mod kinds;
@@ -56,6 +57,24 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Begin a cluster on this host.
+    ///
+    /// Checks the host, shows what will be done and which devices will be formatted, and asks. Other hosts join
+    /// with `nacre join`. After an interruption the same command goes on where it stopped.
+    Init(hosts::setup::Options),
+    /// Add this host to a cluster, with a token from `nacre token new`.
+    ///
+    /// Checks the host and the network, shows what will be done and which devices will be formatted, and asks.
+    /// After an interruption the same command goes on where it stopped.
+    Join(hosts::setup::Join),
+    /// Create, list and remove the tokens by which hosts join.
+    #[command(subcommand)]
+    Token(hosts::TokenCommand),
+    /// Start, stop and show hosts.
+    #[command(subcommand)]
+    Host(hosts::HostCommand),
+    /// Run the agent of this host in the foreground: it runs the host's daemons.
+    HostAgent(hosts::Folder),
     /// Start a cluster in a folder on this machine, check it, and print how to use it.
     ///
     /// Creates the folder if it does not exist, and otherwise starts the cluster with its data. Runs until
@@ -216,6 +235,11 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 fn run(command: Command) -> Result<()> {
     match command {
+        Command::Init(options) => hosts::setup::init(&options),
+        Command::Join(options) => hosts::setup::join(&options),
+        Command::Token(command) => hosts::token(&command),
+        Command::Host(command) => hosts::host(&command),
+        Command::HostAgent(folder) => hosts::agent::run(&folder.data),
         Command::Up(options) => up::up(&options),
         Command::Down(Folder { data }) => up::down(&data),
         Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),

@@ -12,10 +12,9 @@ pub enum DaemonName {
 
 impl DaemonName {
     pub fn mon(id: &str) -> Result<DaemonName> {
-        ensure!(
-            !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()),
-            "`{id}` is not a monitor id"
-        );
+        // Part of a path.
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(!id.is_empty() && !id.starts_with('.') && id.chars().all(fine), "`{id}` is not a monitor id");
         Ok(DaemonName::Mon(id.to_string()))
     }
     pub fn osd(id: &str) -> Result<DaemonName> {

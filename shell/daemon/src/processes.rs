@@ -183,15 +183,15 @@ pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, S
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }
 
-/// Starts this program again as a process that outlives us, and waits until its daemons listen. `data` is a
-/// daemon's data directory, or the folder for a process with all daemons.
-pub fn spawn(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
+/// Starts this program again as a process that outlives us. `data` is a daemon's data directory, or the folder
+/// for a process with all daemons.
+pub fn launch(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let path = layout.log(name);
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
     let allocator = std::env::var_os(ALLOCATOR.0).is_none().then_some(ALLOCATOR);
-    let mut child = Command::new(&program)
+    Command::new(&program)
         .envs(allocator)
         .args(args)
         .arg("--data")
@@ -201,7 +201,13 @@ pub fn spawn(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<
         .stderr(log)
         .process_group(0) // a Ctrl-C on the terminal is ours alone
         .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))?;
+        .with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// The same, and waits until its daemons listen.
+pub fn spawn(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
+    let mut child = launch(layout, name, args, data)?;
+    let path = layout.log(name);
     let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {

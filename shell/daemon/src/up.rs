@@ -196,7 +196,7 @@ fn stop_all(layout: &Layout, started: Started) -> Result<()> {
 }
 
 /// Monitors last, so that stopping OSDs can report to them.
-fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
+pub fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
     let (mons, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name.starts_with("mon."));
     for group in [others, mons] {
         for (name, pid) in &group {

@@ -10,13 +10,18 @@ use nacre_perf::Registry;
 use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 type Answer = Result<Output, Failure>;
 
-/// A session with a cluster, as `client.admin`. Dropping it ends the session.
+/// A session with a cluster. Dropping it ends the session.
 pub struct BlockingClient {
     running: Running<Driver>,
+    trouble: Trouble,
 }
+
+/// Why the last connection ended or did not begin. None since one is open.
+type Trouble = Arc<Mutex<Option<String>>>;
 
 /// An answer that is on its way.
 pub struct Pending(Receiver<Answer>);
@@ -30,15 +35,26 @@ impl Pending {
 }
 
 impl BlockingClient {
+    /// As `client.admin`: see `connect_as`.
+    pub fn connect(mons: Vec<EntityAddr>, key: Option<Secret>, nonce: u32, seed: u64) -> BlockingClient {
+        BlockingClient::connect_as(AuthName::new(EntityType::Client, "admin"), mons, key, nonce, seed)
+    }
+
     /// Returns at once: requests wait until a monitor answers. `nonce` tells this client from
     /// others of the same host and should be random.
-    /// `key`: that of `client.admin`, if the cluster uses cephx.
-    pub fn connect(mons: Vec<EntityAddr>, key: Option<Secret>, nonce: u32, seed: u64) -> BlockingClient {
+    /// `key`: that of the entity, if the cluster uses cephx.
+    pub fn connect_as(
+        name: AuthName,
+        mons: Vec<EntityAddr>,
+        key: Option<Secret>,
+        nonce: u32,
+        seed: u64,
+    ) -> BlockingClient {
         let spec = Spec {
-            name: "client.admin".to_string(),
+            name: name.to_string(),
             kind: EntityType::Client,
             num: -1,
-            auth_name: AuthName::new(EntityType::Client, "admin"),
+            auth_name: name,
             key,
             addrs: AddrVec::one(EntityAddr { kind: AddrKind::Any, nonce, sock: None }),
             listeners: Vec::new(),
@@ -48,8 +64,16 @@ impl BlockingClient {
             limits: Limits::default(),
         };
         let config = ClientConfig { mons, hostname: String::new(), timer: 0, seed };
-        let machine = move || Driver { client: Standalone::new(config), callers: BTreeMap::new() };
-        BlockingClient { running: Running::start(spec, machine) }
+        let trouble = Trouble::default();
+        let noted = trouble.clone();
+        let machine =
+            move || Driver { client: Standalone::new(config), callers: BTreeMap::new(), trouble: noted };
+        BlockingClient { running: Running::start(spec, machine), trouble }
+    }
+
+    /// Why no monitor answers, as the last attempt to reach one ended.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().expect("no thread panics with it").clone()
     }
 
     /// Begins a request; several may be under way.
@@ -75,6 +99,7 @@ impl Drop for BlockingClient {
 struct Driver {
     client: Standalone,
     callers: BTreeMap<RequestId, Sender<Answer>>,
+    trouble: Trouble,
 }
 
 impl Driver {
@@ -96,6 +121,14 @@ impl Driver {
 
 impl Machine for Driver {
     fn handle(&mut self, now: Now, event: Event, store: &dyn StoreView, out: &mut Vec<Effect>) {
+        let trouble = match &event {
+            Event::Opened { .. } => Some(None),
+            Event::Closed { why, .. } => Some(Some(why.to_string())),
+            _ => None,
+        };
+        if let Some(trouble) = trouble {
+            *self.trouble.lock().expect("no thread panics with it") = trouble;
+        }
         self.client.handle(now, event, store, out);
         self.deliver();
     }

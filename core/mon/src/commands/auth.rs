@@ -122,13 +122,13 @@ fn keyring(call: &Call<'_>) -> Result<BTreeMap<AuthName, Entity>, String> {
 // ---- what is kept ----
 
 impl Call<'_> {
-    fn entity(&self, name: &AuthName) -> Option<&Entity> {
+    pub(super) fn entity(&self, name: &AuthName) -> Option<&Entity> {
         self.pending.entity(self.state, name)
     }
 }
 
 /// All of them, or none if there is no room.
-fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Refusal> {
+pub(super) fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Refusal> {
     let (batch, known) = (&call.pending.batch, &call.state.auth.keys.entities);
     let more: usize = entities.iter().map(|(name, entity)| entity_bytes(name, entity)).sum();
     let added = entities.iter().filter(|(name, _)| !known.contains_key(name)).count();
@@ -144,7 +144,7 @@ fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Ref
     Ok(())
 }
 
-fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
+pub(super) fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     let known = call.entity(&name).is_some();
     if known {
         call.pending.batch.auth.entities.push((name, None));
@@ -152,7 +152,7 @@ fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     known
 }
 
-fn new_key(call: &mut Call<'_>) -> Secret {
+pub(super) fn new_key(call: &mut Call<'_>) -> Secret {
     let entropy = call.pending.entropy.as_mut().expect("commands that change something have it");
     Secret::generate(call.now.wall, entropy)
 }

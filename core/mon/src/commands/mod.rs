@@ -19,7 +19,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
-
+mod hosts;
 mod iostat;
 mod modules;
 mod monitors;
@@ -131,7 +131,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 29] = [
+        let tables: [&[Row]; 30] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -161,6 +161,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             progress::COMMANDS,
             weight_set::COMMANDS,
             auth::COMMANDS,
+            hosts::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })
@@ -176,7 +177,7 @@ fn signatures() -> &'static [Signature] {
             let help = help(&prefix);
             Signature { prefix, sig, help, module, perm, flags }
         };
-        rows.into_iter().map(signature).collect()
+        rows.into_iter().map(signature).chain(hosts::signatures()).collect()
     })
 }
 

@@ -82,6 +82,12 @@ impl Mon {
             return Done::Silent;
         }
         match (expected, state.monmap.member(name)) {
+            // A host was told to run it. It is expected from now on, and joins when it asks again.
+            (None, None) if pending.batch.monmap.is_none() && state.hosts.expects(member, name, addrs) => {
+                let change = MonChange::Expect { name: name.to_string(), addrs: addrs.clone() };
+                pending.batch.monmap = Some(change);
+                Done::Silent
+            }
             (None, _) => Done::Silent,
             (Some(_), Some(_)) => {
                 let text = format!(

@@ -12,6 +12,7 @@ pub mod config;
 pub mod crash;
 pub mod fsmap;
 pub mod health;
+pub mod hosts;
 pub mod kv;
 pub mod leader_hints;
 pub mod log;
@@ -90,6 +91,7 @@ impl Services {
         self.balancer.periodic(cx, &self.pgs, pending);
         self.hints.periodic(cx, &mut self.osd, &self.pgs, pending);
         self.auth.periodic(cx, entropy, pending);
+        hosts::periodic(cx, &self.pgs, pending);
         let checks = self.health(cx, &cx.state.osdmap.map);
         self.health.periodic(cx, checks, pending);
     }

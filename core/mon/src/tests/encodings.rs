@@ -4,6 +4,7 @@ use super::*;
 use crate::services::auth::AuthDelta;
 use crate::services::config::ConfigKey;
 use crate::services::health::Mute;
+use crate::services::hosts::{Host, HostChange, HostMonitor, Token};
 use crate::services::leader_hints::{LeaderHints, PastMarkDown, PastRecovery};
 use crate::services::monmap::MonChange;
 use crate::services::osdmap::maps::OsdMapDelta;
@@ -89,7 +90,38 @@ fn batch(state: &State) -> Batch {
         },
         leader_hints: Some(hints),
         fsmap: (),
+        hosts: hosts(),
     }
+}
+
+fn hosts() -> Vec<HostChange> {
+    let text = |text: &str| text.to_string();
+    let host = Host {
+        uuid: [3; 16],
+        addr: addr(3300, 0).msgr2().unwrap(),
+        machine: text("boot"),
+        roles: [text("mon")].into(),
+        labels: [text("ssd")].into(),
+        registered: STAMP,
+        monitor: Some(HostMonitor { id: 4, name: text("h") }),
+        facts: [(text("kernel"), text("6.1"))].into(),
+        seen: STAMP,
+    };
+    let token = Token {
+        made: STAMP,
+        expires: Some(STAMP),
+        uses: 2,
+        roles: [text("osd")].into(),
+        used_by: [[3; 16]].into(),
+    };
+    vec![
+        HostChange::Host(text("h"), Some(Box::new(host))),
+        HostChange::Host(text("gone"), None),
+        HostChange::Token(text("4f"), Some(token)),
+        HostChange::Token(text("gone"), None),
+        HostChange::MonitorId(4),
+        HostChange::DomainGrown,
+    ]
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -11,10 +11,13 @@ pub use osd::OsdSettings;
 use crate::config::{Arguments, Common};
 use crate::name::DaemonName;
 use crate::store;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_machine::{Machine, StoreView, given_up};
-use nacre_node::{FileDisk, Running};
+use nacre_node::{BindError, FileDisk, Running};
 use nacre_store::{Report, Store};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -96,6 +99,25 @@ fn random() -> u64 {
     Uuid::new_v4().as_u64_pair().0 ^ Uuid::new_v4().as_u64_pair().1
 }
 
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+/// Ports of daemons whose configuration names none. Ceph: `ms_bind_port_min` and `ms_bind_port_max`.
+pub const PORTS: RangeInclusive<u16> = 6800..=7568;
+
+/// Listens at `addr`, or on the first free of `PORTS` if its port is 0.
+fn listen<T>(addr: SocketAddr, bind: impl Fn(SocketAddr) -> Result<T, BindError>) -> Result<T> {
+    if addr.port() != 0 {
+        return Ok(bind(addr)?);
+    }
+    for port in PORTS {
+        let addr = SocketAddr::new(addr.ip(), port);
+        // A quick look first: `bind` finds out what has the port, which takes long.
+        let is_taken = |e: io::Error| e.kind() == io::ErrorKind::AddrInUse;
+        if TcpListener::bind(addr).is_err_and(is_taken) {
+            continue;
+        }
+        match bind(addr) {
+            Err(e) if e.source.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return Ok(bound?),
+        }
+    }
+    bail!("there is no free port from {} to {} on {}", PORTS.start(), PORTS.end(), addr.ip())
 }

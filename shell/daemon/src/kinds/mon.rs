@@ -3,7 +3,7 @@
 use crate::config::Common;
 use crate::image_tasks::{Manager, Order, Worker};
 use crate::keyrings;
-use crate::kinds::{Daemon, Kind, Prepared, hostname, open_store, random};
+use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::name::DaemonName;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 pub struct MonSettings {
     /// `a` of `mon.a`.
     pub name: String,
-    /// Where clients and daemons reach it as the manager.
+    /// Where clients and daemons reach it as the manager. Port 0: the first free of `PORTS`.
     pub mgr_addr: SocketAddr,
     /// All monitors, this one among them, as the cluster's first monitors know each other.
     pub members: Vec<MonMember>,
@@ -63,11 +63,11 @@ impl Kind for MonSettings {
         let num = member.id as i64 - 1;
         let bind = |addr, kind| {
             common.ensure_may_listen(addr)?;
-            anyhow::Ok(Listener::bind(addr, 0, kind, num)?)
+            listen(addr, |addr| Listener::bind(addr, 0, kind, num))
         };
         let listeners = vec![bind(member.addr, EntityType::Mon)?, bind(self.mgr_addr, EntityType::Mgr)?];
         let addrs = AddrVec::one(EntityAddr::msgr2(member.addr, 0));
-        let mgr_addrs = AddrVec::one(EntityAddr::msgr2(self.mgr_addr, 0));
+        let mgr_addrs = AddrVec::one(listeners[1].addr);
         let key = common.key(&common.path(&common.keyring), &keyrings::monitors())?;
         let path = common.store();
         let (store, disk, report) = open_store(&path, false)?;
@@ -98,10 +98,11 @@ impl Kind for MonSettings {
             mgr_addrs,
             fsid: common.fsid.into_bytes(),
             options: self.options.clone(),
-            host: hostname(),
+            host: common.host(),
             seed: random(),
             auth: MonAuth {
                 required: key.is_some(),
+                monitors_key: key,
                 initial_entities: keyrings::initial(common.auth, initial)?,
                 entropy: nacre_node::entropy(),
             },

@@ -6,7 +6,7 @@ use crate::configured::Configured;
 use crate::device;
 use crate::host;
 use crate::keyrings;
-use crate::kinds::{Daemon, Kind, Prepared, hostname, open_store, random};
+use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::name::DaemonName;
 use crate::size::Size;
 use crate::store::wal_of;
@@ -27,7 +27,7 @@ pub struct OsdSettings {
     pub id: u32,
     /// That of its store: another store under the same number is another OSD.
     pub uuid: Uuid,
-    /// For clients and monitors.
+    /// For clients and monitors. Port 0: the first free of `PORTS`.
     pub public_addr: SocketAddr,
     /// For other OSDs, if that is another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,13 +79,19 @@ impl Kind for OsdSettings {
         let nonce = (random() >> 32) as u32 | 1;
         let bind = |addr| {
             common.ensure_may_listen(addr)?;
-            anyhow::Ok(Listener::bind(addr, nonce, EntityType::Osd, num)?)
+            listen(addr, |addr| {
+                let listener = Listener::bind(addr, nonce, EntityType::Osd, num)?;
+                let datagrams = listener.bind_datagrams()?;
+                Ok((listener, datagrams))
+            })
         };
-        let public = bind(self.public_addr)?;
-        let cluster = self.cluster_addr.map(bind).transpose()?;
-        let mut datagrams = vec![(Network::Public, public.bind_datagrams()?)];
-        if let Some(cluster) = &cluster {
-            datagrams.push((Network::Cluster, cluster.bind_datagrams()?));
+        let (public, of_public) = bind(self.public_addr)?;
+        let mut datagrams = vec![(Network::Public, of_public)];
+        let mut cluster = None;
+        if let Some(addr) = self.cluster_addr {
+            let (listener, of_cluster) = bind(addr)?;
+            datagrams.push((Network::Cluster, of_cluster));
+            cluster = Some(listener);
         }
         let addrs = AddrVec::one(public.addr);
         let cluster_addrs =
@@ -115,7 +121,7 @@ impl Kind for OsdSettings {
             public: addrs,
             cluster: cluster_addrs,
             mons: common.mon_addrs(),
-            host: hostname(),
+            host: common.host(),
             device_class: "ssd".to_string(),
             memory,
             metadata: metadata(common),

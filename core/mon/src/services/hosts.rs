@@ -1,0 +1,356 @@
+//! Hosts of the cluster, and the tokens by which hosts join.
+//!
+//! A host registers with a token, once. From then on its agent reports to the monitors what runs there, and is
+//! told what is to run there. Which hosts have a monitor is decided here (`place_monitors`): one at first,
+//! three from the third host on, five from the fifth. The failure domain of the default rule grows from OSD to
+//! host at the third host (`grow_failure_domain`), as long as no pool that uses the rule has objects.
+
+use crate::pending_txn::PendingTxn;
+use crate::services::Context;
+use crate::services::pg::stats::PgStats;
+use crate::state::{Applying, Genesis, Rejected, Slice, State};
+use nacre_base::{Time, Utime};
+use nacre_crush::{CrushMap, Location, Op};
+use nacre_proto::maps::{OsdMap, Uuid};
+use nacre_proto::messages::LogLevel;
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The role of hosts that may run monitors.
+pub const ROLE_MON: &str = "mon";
+/// All roles that there are.
+pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
+/// Hosts from which on copies go to different hosts.
+const HOSTS_FOR_DOMAIN: usize = 3;
+/// Hosts may have joined while their first OSDs still boot.
+const DOMAIN_GRACE: Duration = Duration::from_secs(5);
+/// The rule that a new cluster has.
+const DEFAULT_RULE: u32 = 0;
+
+/// Hosts and tokens.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    /// By name.
+    pub hosts: BTreeMap<String, Host>,
+    /// By id.
+    pub tokens: BTreeMap<String, Token>,
+    /// The highest id that a monitor was given here. Ids are never used again.
+    pub last_monitor: u64,
+    /// Whether the default rule was changed to different hosts, or the administrator was told how to.
+    pub domain_grown: bool,
+}
+
+/// A machine that runs daemons.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Chosen by the host when it first asked: a second request of the same host is told from another host of
+    /// the same name.
+    pub uuid: Uuid,
+    /// Where its monitor listens, if it has one. Its other daemons have the same IP address.
+    pub addr: EntityAddr,
+    /// Which boot of which kernel it was registered from. Several hosts of one machine have the same.
+    pub machine: String,
+    /// What it may run.
+    pub roles: BTreeSet<String>,
+    /// As `ceph orch host label add` gives them.
+    pub labels: BTreeSet<String>,
+    pub registered: Utime,
+    /// The monitor that it has or is to have.
+    pub monitor: Option<HostMonitor>,
+    /// What its agent said last, by name.
+    pub facts: BTreeMap<String, String>,
+    /// When its agent was last heard of, to the minute.
+    pub seen: Utime,
+}
+
+/// A monitor of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostMonitor {
+    /// Its id in Raft.
+    pub id: u64,
+    /// `a` of `mon.a`.
+    pub name: String,
+}
+
+/// A token, without its key: that is the key of its entity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    pub made: Utime,
+    pub expires: Option<Utime>,
+    /// How many hosts it lets in altogether.
+    pub uses: u32,
+    /// What these hosts may run.
+    pub roles: BTreeSet<String>,
+    /// The hosts that it let in, by their uuid.
+    pub used_by: BTreeSet<Uuid>,
+}
+
+versioned_fields!(Host, "host", uuid, addr, machine, roles, labels, registered, monitor, facts, seen);
+versioned_fields!(HostMonitor, "monitor of a host", id, name);
+versioned_fields!(Token, "token", made, expires, uses, roles, used_by);
+versioned_fields!(Hosts, "hosts", hosts, tokens, last_monitor, domain_grown);
+
+/// A change of hosts or tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostChange {
+    /// None removes.
+    Host(String, Option<Box<Host>>),
+    /// None removes.
+    Token(String, Option<Token>),
+    /// This id is given to a monitor.
+    MonitorId(u64),
+    DomainGrown,
+}
+
+impl Slice for Hosts {
+    type Delta = Vec<HostChange>;
+
+    fn begin(_: &Genesis) -> Result<Hosts, Rejected> {
+        Ok(Hosts::default())
+    }
+    fn apply(&mut self, delta: &Self::Delta, _: &Applying) {
+        for change in delta {
+            match change.clone() {
+                HostChange::Host(name, Some(host)) => drop(self.hosts.insert(name, *host)),
+                HostChange::Host(name, None) => drop(self.hosts.remove(&name)),
+                HostChange::Token(id, Some(token)) => drop(self.tokens.insert(id, token)),
+                HostChange::Token(id, None) => drop(self.tokens.remove(&id)),
+                HostChange::MonitorId(id) => self.last_monitor = self.last_monitor.max(id),
+                HostChange::DomainGrown => self.domain_grown = true,
+            }
+        }
+    }
+    fn delta_bytes(delta: &Self::Delta) -> usize {
+        delta
+            .iter()
+            .map(|change| match change {
+                HostChange::Host(name, Some(host)) => name.len() + host.bytes(),
+                _ => 0,
+            })
+            .sum()
+    }
+    fn client_bytes(&self) -> usize {
+        self.hosts.iter().map(|(name, host)| name.len() + host.bytes()).sum()
+    }
+}
+
+impl Host {
+    fn bytes(&self) -> usize {
+        self.facts.iter().map(|(name, fact)| name.len() + fact.len()).sum::<usize>()
+    }
+}
+
+/// The entity of a host's agent.
+pub fn agent(host: &str) -> AuthName {
+    AuthName::new(EntityType::Client, format!("host.{host}"))
+}
+
+/// The entity of a token.
+pub fn entity_of_token(id: &str) -> AuthName {
+    AuthName::new(EntityType::Client, format!("join.{id}"))
+}
+
+/// The id of a token, if that is one's entity.
+pub fn token_of(name: &AuthName) -> Option<&str> {
+    if name.kind != EntityType::Client as u32 {
+        return None;
+    }
+    name.id.strip_prefix("join.")
+}
+
+impl Hosts {
+    /// Whether a host was told to run this monitor.
+    pub fn expects(&self, member: u64, name: &str, addrs: &AddrVec) -> bool {
+        self.hosts.values().any(|host| {
+            host.monitor.as_ref().is_some_and(|mon| mon.id == member && mon.name == name)
+                && addrs.msgr2() == Some(host.addr)
+        })
+    }
+}
+
+/// What is due: monitors for hosts that need one, and the failure domain.
+pub fn periodic(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
+    if !pending.batch.hosts.is_empty() {
+        return;
+    }
+    place_monitors(cx, pending);
+    grow_failure_domain(cx, stats, pending);
+}
+
+/// How many monitors a cluster with so many hosts has: an odd number, of which a majority survives the loss of
+/// one host, then of two.
+fn monitors_for(hosts: usize) -> usize {
+    match hosts {
+        0..3 => 1,
+        3..5 => 3,
+        _ => 5,
+    }
+}
+
+/// The next id for a monitor.
+pub fn next_monitor(state: &State) -> u64 {
+    let membership = &state.monmap;
+    let used = membership.members.keys().chain(&membership.removed).copied();
+    used.fold(state.hosts.last_monitor, u64::max) + 1
+}
+
+/// Hosts that are to run a monitor are told so when their agents report. Racks without a monitor come first.
+fn place_monitors(cx: &Context<'_>, pending: &mut PendingTxn) {
+    let state = cx.state;
+    let hosts = &state.hosts.hosts;
+    let eligible = || hosts.iter().filter(|(_, host)| host.roles.contains(ROLE_MON));
+    let have = hosts.values().filter(|host| host.monitor.is_some()).count();
+    let wanted = monitors_for(eligible().count());
+    // Nothing is decided for clusters that are not made of hosts.
+    if hosts.is_empty() || have >= wanted {
+        return;
+    }
+    let crush = &pending.map().crush;
+    let rack = |name: &str| rack_of(crush, name);
+    let mut taken: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for (name, _) in hosts.iter().filter(|(_, host)| host.monitor.is_some()) {
+        *taken.entry(rack(name)).or_default() += 1;
+    }
+    let mut free: Vec<(&String, &Host)> = eligible().filter(|(_, host)| host.monitor.is_none()).collect();
+    let mut changes = Vec::new();
+    for id in (next_monitor(state)..).take(wanted - have) {
+        let fewest = |(name, _): &(&String, &Host)| taken.get(&rack(name)).copied().unwrap_or(0);
+        let Some(at) = (0..free.len()).min_by_key(|at| (fewest(&free[*at]), *at)) else { break };
+        let (name, host) = free.remove(at);
+        *taken.entry(rack(name)).or_default() += 1;
+        let monitor = Some(HostMonitor { id, name: monitor_name(state, name, id) });
+        changes.push(HostChange::MonitorId(id));
+        changes.push(HostChange::Host(name.clone(), Some(Box::new(Host { monitor, ..host.clone() }))));
+    }
+    // An even number would not survive more failures, so all or none.
+    if have + changes.len() / 2 == wanted {
+        pending.batch.hosts = changes;
+    }
+}
+
+/// A monitor has its host's name, unless another monitor has it.
+fn monitor_name(state: &State, host: &str, id: u64) -> String {
+    match state.monmap.map.mons.contains_key(host) {
+        true => format!("{host}-{id}"),
+        false => host.to_string(),
+    }
+}
+
+/// The rack that a host is in.
+fn rack_of(crush: &CrushMap, host: &str) -> Option<String> {
+    let item = crush.item_by_name(host)?;
+    crush.location(item).into_iter().find(|(kind, _)| kind == "rack").map(|(_, rack)| rack)
+}
+
+/// From the third host on, the default rule puts copies on different hosts.
+fn grow_failure_domain(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
+    let hosts = &cx.state.hosts;
+    let leads_for = cx.leads_since.map_or(Duration::ZERO, |since: Time| cx.now.mono.since(since));
+    if hosts.domain_grown || hosts.hosts.len() < HOSTS_FOR_DOMAIN || leads_for < DOMAIN_GRACE {
+        return;
+    }
+    let map = pending.map().clone();
+    let names = hosts.hosts.keys();
+    if names.filter(|name| has_osd(&map, name)).count() < HOSTS_FOR_DOMAIN {
+        return;
+    }
+    let Some(grown) = with_domain_host(&map.crush) else {
+        return pending.batch.hosts.push(HostChange::DomainGrown);
+    };
+    let of_rule = map.pools.iter().filter(|(_, pool)| u32::from(pool.crush_rule) == DEFAULT_RULE);
+    let is_known = |id| stats.pool(&map, id).pgs == u64::from(map.pools[&id].pg_num);
+    let pools: Vec<_> = of_rule.map(|(id, _)| *id).collect();
+    if pools.iter().any(|id| !is_known(*id)) {
+        return; // to be decided when the placement groups have reported
+    }
+    pending.batch.hosts.push(HostChange::DomainGrown);
+    if pools.iter().any(|id| stats.pool(&map, *id).counts.objects > 0) {
+        let text = "there are three hosts now, and pools with data whose copies may be on one host. To have them on \
+                    different hosts: `ceph osd crush rule create-replicated by-host default host`, and for each pool \
+                    `ceph osd pool set POOL crush_rule by-host`, which moves data";
+        return cx.log(pending, LogLevel::Warn, text.to_string());
+    }
+    pending.edit_crush(grown);
+    cx.log(pending, LogLevel::Info, "three hosts: copies go to different hosts from now on".to_string());
+}
+
+fn has_osd(map: &OsdMap, host: &str) -> bool {
+    let Some(item) = map.crush.item_by_name(host) else { return false };
+    let mut osds = map.crush.devices_below(item);
+    osds.any(|osd| map.is_up(nacre_base::OsdId(osd)))
+}
+
+/// The map with a default rule that chooses hosts; None if it does not choose OSDs.
+fn with_domain_host(crush: &CrushMap) -> Option<CrushMap> {
+    let mut grown = crush.clone();
+    let host = grown.type_by_name("host")?;
+    let rule = grown.rules.get_mut(DEFAULT_RULE as usize)?.as_mut()?;
+    let step = rule.steps.iter_mut().find(|step| Op::from_code(step.op) == Some(Op::ChooseFirstN))?;
+    if step.arg2 != 0 {
+        return None;
+    }
+    *step = Op::ChooseLeafFirstN.step(step.arg1, host);
+    Some(grown)
+}
+
+/// `crush` with the host at `location`, below `default` unless it says otherwise. None if it is there already.
+pub fn place_host(crush: &CrushMap, host: &str, location: &Location) -> Result<Option<CrushMap>, String> {
+    let mut place = location.clone();
+    place.remove("host");
+    if !place.contains_key("root") {
+        place.insert("root".to_string(), "default".to_string());
+    }
+    let mut map = crush.clone();
+    match map.item_by_name(host) {
+        None => drop(map.add_bucket(host, "host").map_err(|e| e.to_string())?),
+        Some(item) => {
+            let kind = map.bucket(item).map(|bucket| i32::from(bucket.kind));
+            if kind.is_none() || kind != map.type_by_name("host") {
+                return Err(format!("the CRUSH map has something else called {host}"));
+            }
+            let here: Location = map.location(item).into_iter().collect();
+            if location.is_empty() || place.iter().all(|(kind, name)| here.get(kind) == Some(name)) {
+                return Ok(None);
+            }
+        }
+    }
+    map.move_item(host, &place).map_err(|e| e.to_string())?;
+    Ok(Some(map))
+}
+
+impl Encode for HostChange {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| match self {
+            HostChange::Host(name, host) => {
+                out.push(0);
+                name.encode(out);
+                host.as_deref().encode(out);
+            }
+            HostChange::Token(id, token) => {
+                out.push(1);
+                id.encode(out);
+                token.encode(out);
+            }
+            HostChange::MonitorId(id) => {
+                out.push(2);
+                id.encode(out);
+            }
+            HostChange::DomainGrown => out.push(3),
+        });
+    }
+}
+impl Decode for HostChange {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("change of hosts", 1, |r, _| {
+            Ok(match u8::decode(r)? {
+                0 => HostChange::Host(Decode::decode(r)?, Option::<Host>::decode(r)?.map(Box::new)),
+                1 => HostChange::Token(Decode::decode(r)?, Decode::decode(r)?),
+                2 => HostChange::MonitorId(Decode::decode(r)?),
+                3 => HostChange::DomainGrown,
+                value => return Err(DecodeError::BadValue { what: "change of hosts", value: value.into() }),
+            })
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! Hosts register with tokens; monitors are placed on them.
+
+use super::*;
+use nacre_auth::JoinToken;
+use nacre_proto::types::AuthName;
+
+/// A session of a token's or a host's entity.
+fn enter(t: &mut TestMon, name: &AuthName) -> ConnId {
+    let proved = Some(Proved { name: name.clone(), service: 1, caps: String::new() });
+    t.open_as(EntityType::Client, 4200, addr(0, 78), proved)
+}
+
+fn told(t: &mut TestMon, conn: ConnId, words: Value, input: &'static str) -> (i32, String, Value) {
+    let cmd = vec![words.to_string()];
+    let message = MonCommand {
+        version: PaxosVersion(0),
+        fsid: [9; 16],
+        cmd,
+        input: Bytes::from_static(input.as_bytes()),
+    };
+    match t.ask(conn, message) {
+        Message::MonCommandAck(ack) => {
+            (ack.retval, ack.status, serde_json::from_slice(&ack.output).unwrap_or_default())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn new_token(t: &mut TestMon, words: Value) -> JoinToken {
+    let mut command = json!({ "prefix": "token new" });
+    words.as_object().unwrap().iter().for_each(|(key, value)| command[key] = value.clone());
+    t.run(command).parse().unwrap()
+}
+
+fn applicant(name: &str, n: u8) -> Value {
+    json!({
+        "name": name, "uuid": format!("{n:02x}111111-1111-1111-1111-111111111111"),
+        "addr": format!("10.0.0.{n}:3300"), "machine": format!("boot{n}"),
+    })
+}
+
+fn register(t: &mut TestMon, token: &JoinToken, host: &Value) -> (i32, String, Value) {
+    let conn = enter(t, &token.entity);
+    let mut command = host.clone();
+    command["prefix"] = json!("host register");
+    told(t, conn, command, "")
+}
+
+fn report(t: &mut TestMon, name: &str, facts: &'static str, want: &str) -> (i32, String, Value) {
+    let conn = enter(t, &AuthName::parse(&format!("client.host.{name}")).unwrap());
+    told(t, conn, json!({ "prefix": "host report", "name": name, "want": want }), facts)
+}
+
+#[test]
+fn token_admits_as_many_hosts_as_it_has_uses_and_a_repeat_counts_once() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "uses": 2 }));
+    let (code, said, first) = register(&mut t, &token, &applicant("one", 1));
+    assert_eq!((code, &*said, &first["name"]), (0, "", &json!("one")));
+    assert!(first["keyring"].as_str().unwrap().starts_with("[client.host.one]\n\tkey = "));
+    // The answer was lost, or the join was interrupted: the host gets the same again.
+    let mut again = register(&mut t, &token, &applicant("one", 1)).2;
+    again["time"] = first["time"].clone();
+    assert_eq!(again, first);
+    assert_eq!(register(&mut t, &token, &applicant("two", 2)).0, 0);
+    let (code, said, _) = register(&mut t, &token, &applicant("three", 3));
+    assert_eq!(code, -13);
+    assert!(said.contains("used up by 2 hosts") && said.contains("nacre token new"), "{said}");
+    t = t.restart();
+    assert_eq!(register(&mut t, &token, &applicant("three", 3)).0, -13);
+    assert_eq!(register(&mut t, &token, &applicant("two", 2)).0, 0, "a finished host may ask again");
+    assert_eq!(t.json(json!({ "prefix": "token ls" }))[0]["uses_left"], 0);
+    assert_eq!(t.json(json!({ "prefix": "host ls" })).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn failed_registration_does_not_use_a_token_up() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({}));
+    for (bad, code, text) in [
+        (json!({ "name": "a b" }), -22, "cannot be the name of a host"),
+        (json!({ "addr": "0.0.0.0" }), -22, "not an address"),
+        (json!({ "location": ["rack"] }), -22, "no location"),
+        (json!({ "location": ["cupboard=3"] }), -22, "no location"),
+        (json!({ "name": "default" }), -22, "something else called default"),
+    ] {
+        let mut host = applicant("one", 1);
+        bad.as_object().unwrap().iter().for_each(|(key, value)| host[key] = value.clone());
+        let (have, said, _) = register(&mut t, &token, &host);
+        assert!(have == code && said.contains(text), "{bad}: {have} {said}");
+    }
+    assert_eq!(register(&mut t, &token, &applicant("one", 1)).0, 0);
+}
+
+#[test]
+fn expired_and_removed_tokens_admit_no_host() {
+    let mut t = TestMon::fresh();
+    let short = new_token(&mut t, json!({ "ttl": 60, "uses": 9 }));
+    let long = new_token(&mut t, json!({ "ttl": 0, "uses": 9, "id": "keep" }));
+    assert_eq!((short.expires.is_some(), long.expires), (true, None));
+    assert_eq!(register(&mut t, &short, &applicant("one", 1)).0, 0);
+    t.pass(Duration::from_secs(61));
+    let (code, said, _) = register(&mut t, &short, &applicant("two", 2));
+    assert!(code == -13 && said.contains("expired at"), "{said}");
+    assert_eq!(register(&mut t, &long, &applicant("two", 2)).0, 0);
+    // A command that is sent again gives the same token.
+    assert_eq!(new_token(&mut t, json!({ "id": "keep", "ttl": 0, "uses": 9 })), long);
+    t.run(json!({ "prefix": "token rm", "id": "keep" }));
+    let (code, said, _) = register(&mut t, &long, &applicant("three", 3));
+    assert!(code == -13, "{said}");
+}
+
+#[test]
+fn entity_of_a_token_may_only_register_and_an_agent_speaks_for_its_own_host() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "uses": 2 }));
+    register(&mut t, &token, &applicant("one", 1));
+    register(&mut t, &token, &applicant("two", 2));
+    let conn = enter(&mut t, &token.entity);
+    for words in ["status", "osd dump", "mon dump", "auth ls", "token ls", "host ls", "osd new", "token new"]
+    {
+        assert_eq!(told(&mut t, conn, json!({ "prefix": words }), "").0, -13, "{words}");
+    }
+    assert_eq!(report(&mut t, "one", "", "").0, 0);
+    let one = AuthName::parse("client.host.one").unwrap();
+    let conn = enter(&mut t, &one);
+    let (code, said, _) = told(&mut t, conn, json!({ "prefix": "host report", "name": "two" }), "");
+    assert!(code == -13 && said.contains("not the agent of host two"), "{said}");
+    for words in ["auth ls", "token new", "osd pool create", "host register"] {
+        assert_eq!(told(&mut t, conn, json!({ "prefix": words }), "").0, -13, "{words}");
+    }
+    let uuid = "55111111-1111-1111-1111-111111111111";
+    assert_eq!(told(&mut t, conn, json!({ "prefix": "osd new", "uuid": uuid }), "").0, 0);
+}
+
+#[test]
+fn second_host_of_a_name_is_refused_unless_it_is_on_the_same_machine() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "uses": 9 }));
+    register(&mut t, &token, &applicant("one", 1));
+    let mut twin = applicant("one", 2);
+    let (code, said, _) = register(&mut t, &token, &twin);
+    assert!(code == -17 && said.contains("a host one at 10.0.0.1 already"), "{said}");
+    twin["machine"] = json!("boot1");
+    assert_eq!(register(&mut t, &token, &twin).2["name"], "one-2");
+    let mut third = applicant("one", 3);
+    third["machine"] = json!("boot1");
+    third["exact"] = json!(true);
+    assert_eq!(register(&mut t, &token, &third).0, -17);
+    third["name"] = json!("three");
+    third["addr"] = json!("10.0.0.1:3300");
+    let (code, said, _) = register(&mut t, &token, &third);
+    assert!(code == -17 && said.contains("10.0.0.1:3300 is the address of host one"), "{said}");
+}
+
+#[test]
+fn third_host_makes_three_monitors_in_different_racks() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "uses": 9 }));
+    let in_rack = |name: &str, n: u8, rack: &str| {
+        let mut host = applicant(name, n);
+        host["location"] = json!([format!("rack={rack}")]);
+        host
+    };
+    // The first host has the first monitor.
+    let mut first = in_rack("one", 1, "r1");
+    first["addr"] = json!("127.0.0.1:3300");
+    register(&mut t, &token, &first);
+    assert_eq!(register(&mut t, &token, &in_rack("two", 2, "r1")).1, "");
+    t.pass(Duration::from_secs(2));
+    let monitor = |t: &mut TestMon, name: &str| report(t, name, "", "").2["monitor"]["name"].clone();
+    assert_eq!(monitor(&mut t, "one"), "a");
+    assert_eq!(monitor(&mut t, "two"), Value::Null, "two monitors would not survive more than one does");
+    let only_osds = new_token(&mut t, json!({ "roles": ["osd"] }));
+    register(&mut t, &only_osds, &in_rack("three", 3, "r2"));
+    t.pass(Duration::from_secs(2));
+    assert_eq!(monitor(&mut t, "two"), Value::Null);
+    register(&mut t, &token, &in_rack("five", 5, "r2"));
+    register(&mut t, &token, &in_rack("four", 4, "r1"));
+    t.pass(Duration::from_secs(2));
+    let (code, said, five) = report(&mut t, "five", "", "monitor");
+    assert_eq!((code, &*said), (0, ""));
+    let five = five["monitor"].clone();
+    let have = ["two", "three", "four", "five"].map(|name| monitor(&mut t, name));
+    assert_eq!(have, [json!("two"), Value::Null, Value::Null, json!("five")]);
+    assert_eq!((&five["name"], &five["members"][0]["addr"]), (&json!("five"), &json!("127.0.0.1:3300")));
+    let tree = t.json(json!({ "prefix": "host show", "name": "five" }));
+    assert_eq!(tree["location"], json!({ "rack": "r2", "root": "default" }));
+}
+
+#[test]
+fn facts_of_a_host_are_kept_and_its_absence_is_seen() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({}));
+    register(&mut t, &token, &applicant("one", 1));
+    report(&mut t, "one", r#"{ "kernel": "6.1", "daemons": "[{\"name\":\"osd.0\"}]" }"#, "");
+    t = t.restart();
+    let show = |t: &mut TestMon| t.json(json!({ "prefix": "host show", "name": "one" }));
+    let host = show(&mut t);
+    assert_eq!((&host["facts"]["kernel"], &host["daemons"][0]["name"]), (&json!("6.1"), &json!("osd.0")));
+    report(&mut t, "one", r#"{ "kernel": "" }"#, "");
+    assert_eq!(show(&mut t)["facts"], json!({}));
+    assert_eq!(show(&mut t)["status"], "");
+    t.pass(Duration::from_secs(300));
+    assert_eq!(show(&mut t)["status"], "offline");
+    report(&mut t, "one", "", "");
+    assert_eq!(show(&mut t)["status"], "");
+    let gone = json!({ "prefix": "host report", "name": "none" });
+    assert_eq!(t.command(gone).0, -2);
+}
+
+/// Boots an OSD on each of three hosts.
+fn three_hosts(t: &mut TestMon) -> Vec<ConnId> {
+    let token = new_token(t, json!({ "uses": 3 }));
+    let hosts = ["one", "two", "three"];
+    for (n, name) in (1..).zip(hosts) {
+        register(t, &token, &applicant(name, n));
+    }
+    let boot_on = |(osd, host): (i32, &str)| {
+        let port = 6900 + osd as u16;
+        let conn = t.open(EntityType::Osd, osd.into(), addr(port, 1));
+        let DaemonMsg::Boot(mut message) = boot(osd, port, 1) else { unreachable!("it is one") };
+        message.host = host.to_string();
+        t.send(conn, DaemonMsg::Boot(message));
+        conn
+    };
+    (0..).zip(hosts).map(boot_on).collect()
+}
+
+fn domain(t: &TestMon) -> i32 {
+    t.map().crush.rules[0].as_ref().unwrap().steps[1].arg2
+}
+
+#[test]
+fn copies_go_to_different_hosts_from_the_third_host_on() {
+    let mut t = TestMon::fresh();
+    assert_eq!(domain(&t), 0);
+    three_hosts(&mut t);
+    t.pass(Duration::from_secs(6));
+    assert_eq!(domain(&t), 1);
+    let pool = t.create_pool("p", 8);
+    let map = t.map();
+    assert!(map.pgs(pool).all(|pg| map.pg_to_up_acting(pg).up.len() == 3));
+}
+
+#[test]
+fn data_is_not_moved_when_the_third_host_joins() {
+    let mut t = TestMon::fresh();
+    let pool = t.create_pool("p", 8);
+    let osds = three_hosts(&mut t);
+    t.pass(Duration::from_secs(6));
+    assert_eq!(domain(&t), 0, "the pool has not reported yet whether it is empty");
+    t.activate(&osds, pool);
+    t.report(&osds, pool);
+    t.pass(Duration::from_secs(2));
+    assert_eq!(domain(&t), 0);
+    let lines = t.run(json!({ "prefix": "log last" }));
+    assert!(lines.contains("ceph osd crush rule create-replicated by-host default host"), "{lines}");
+}

@@ -1,0 +1,238 @@
+//! The agent of a host: keeps its daemons running, reports to the monitors and does what they say.
+//!
+//! `Supervisor` starts each daemon that has a configuration in the host's folder, and starts it again when it
+//! ends. Daemons outlive the agent: the next one finds them by their pid files. `session` talks to the monitors
+//! on a thread of its own, so that a monitor that does not answer delays nothing here.
+
+mod session;
+
+use crate::fleet;
+use crate::hosts::dir::{HostConfig, HostDir};
+use crate::hosts::systemd;
+use crate::log;
+use crate::name::DaemonName;
+use crate::processes::{self, State};
+use crate::stop_signals::StopSignals;
+use crate::up::stop_in_order;
+use anyhow::{Result, bail};
+use session::Session;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// The name of its pid file and its log.
+pub const AGENT: &str = "host";
+/// How often daemons are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Before a daemon is started again, doubling.
+const DELAY_MIN: Duration = Duration::from_secs(1);
+const DELAY_MAX: Duration = Duration::from_secs(60);
+/// A daemon that ran for so long is started again at once when it ends.
+const HEALTHY_AFTER: Duration = Duration::from_secs(60);
+/// For all daemons of a host to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Runs the agent in the foreground.
+pub fn run(data: &Path) -> Result<()> {
+    log::to_stderr();
+    let (dir, _) = HostDir::open(data)?;
+    dir.make()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        let mut lock = fleet::lock(&dir.layout().run(), AGENT)?;
+        lock.clear()?;
+        lock.write_pid()?;
+        let session = Session::start(dir.clone())?;
+        let mut supervisor = Supervisor::new(dir);
+        loop {
+            if let Err(e) = supervisor.look() {
+                tracing::error!("cannot look after the daemons: {e:#}");
+            }
+            tokio::select! {
+                () = stop.wait() => break,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        tracing::info!("stopping");
+        session.stop();
+        let stopped = supervisor.stop();
+        lock.remove();
+        stopped
+    })
+}
+
+/// Starts the agent, if it does not run: with systemd, or in the background.
+pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
+    let is_gone = matches!(processes::settled(&dir.layout().pid(AGENT))?, State::Gone);
+    if config.systemd {
+        systemd::start(dir)?;
+    } else if is_gone {
+        processes::spawn(dir.layout(), AGENT, &["host-agent"], dir.root())?;
+    }
+    Ok(())
+}
+
+/// Waits until all daemons listen, or wait for memory.
+pub fn wait_running(dir: &HostDir) -> Result<()> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let mut waiting = Vec::new();
+        for daemon in dir.daemons()? {
+            let is_running = matches!(state(dir, &daemon)?, State::Runs(_) | State::Waits(_));
+            if !is_running && !dir.stopped(&daemon).exists() {
+                waiting.push(daemon.to_string());
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "after {} s these do not run: {} (logs: {})",
+                START_TIMEOUT.as_secs(),
+                waiting.join(", "),
+                dir.root().join("log").display()
+            );
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Stops the agent and all daemons. False if none ran.
+pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<bool> {
+    let layout = dir.layout();
+    let mut any = false;
+    if let State::Runs(pid) = processes::settled(&layout.pid(AGENT))? {
+        any = true;
+        match config.systemd {
+            true => systemd::stop()?,
+            false => processes::stop(layout, AGENT, pid)?,
+        }
+    }
+    // Those of an agent that was killed.
+    let left = running(dir)?;
+    any |= !left.is_empty();
+    stop_in_order(layout, left)?;
+    Ok(any)
+}
+
+/// What a daemon's pid file says.
+pub fn state(dir: &HostDir, daemon: &DaemonName) -> Result<State> {
+    processes::state(&dir.layout().pid(&daemon.to_string()))
+}
+
+/// Names and pids of the daemons that run.
+pub fn running(dir: &HostDir) -> Result<Vec<(String, i32)>> {
+    let mut found = Vec::new();
+    for daemon in dir.daemons()? {
+        if let State::Runs(pid) | State::Waits(pid) = state(dir, &daemon)? {
+            found.push((daemon.to_string(), pid));
+        }
+    }
+    Ok(found)
+}
+
+/// Keeps the daemons of a host running.
+struct Supervisor {
+    dir: HostDir,
+    daemons: BTreeMap<String, Supervised>,
+}
+
+/// A daemon that is looked after.
+#[derive(Default)]
+struct Supervised {
+    /// None for one that an earlier agent started.
+    child: Option<Child>,
+    started: Option<Instant>,
+    /// How often in a row it ended soon.
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Supervisor {
+    fn new(dir: HostDir) -> Supervisor {
+        Supervisor { dir, daemons: BTreeMap::new() }
+    }
+
+    /// Starts what does not run and is due.
+    fn look(&mut self) -> Result<()> {
+        for daemon in self.dir.daemons()? {
+            if let Err(e) = self.look_after(&daemon) {
+                tracing::error!("{daemon}: {e:#}");
+            }
+        }
+        Ok(())
+    }
+
+    fn look_after(&mut self, daemon: &DaemonName) -> Result<()> {
+        let name = daemon.to_string();
+        let known = self.daemons.entry(name.clone()).or_default();
+        if let Some(child) = &mut known.child {
+            let Some(status) = child.try_wait()? else { return Ok(()) };
+            known.child = None;
+            let delay = known.ended(Instant::now());
+            if !self.dir.stopped(daemon).exists() {
+                tracing::warn!("{daemon} ended ({status}): starts again in {} s", delay.as_secs());
+            }
+        }
+        let is_gone = matches!(processes::settled(&self.dir.layout().pid(&name))?, State::Gone);
+        let is_due = known.not_before.is_none_or(|at| at <= Instant::now());
+        if !is_gone || !is_due || self.dir.stopped(daemon).exists() {
+            return Ok(());
+        }
+        let command = if daemon.is_mon() { "mon" } else { "osd" };
+        let data = self.dir.layout().data_dir(daemon);
+        let launched = processes::launch(self.dir.layout(), &name, &[command], &data);
+        known.started = Some(Instant::now());
+        if launched.is_err() {
+            known.ended(Instant::now());
+        }
+        known.child = Some(launched?);
+        tracing::info!("{daemon} starts");
+        Ok(())
+    }
+
+    fn stop(mut self) -> Result<()> {
+        stop_in_order(self.dir.layout(), running(&self.dir)?)?;
+        for known in self.daemons.values_mut() {
+            if let Some(child) = &mut known.child {
+                child.wait()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Supervised {
+    /// It ended. Gives how long it is not started again.
+    fn ended(&mut self, now: Instant) -> Duration {
+        let was_healthy = self.started.is_some_and(|started| now - started >= HEALTHY_AFTER);
+        self.failures = if was_healthy { 0 } else { self.failures + 1 };
+        let delay = match self.failures {
+            0 => Duration::ZERO,
+            failures => (DELAY_MIN * 2_u32.pow((failures - 1).min(10))).min(DELAY_MAX),
+        };
+        self.not_before = Some(now + delay);
+        delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemon_that_ends_soon_is_started_again_later_each_time() {
+        let mut known = Supervised::default();
+        let now = Instant::now();
+        known.started = Some(now);
+        let delays: Vec<u64> = (0..8).map(|_| known.ended(now).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(known.ended(now + HEALTHY_AFTER), Duration::ZERO);
+        known.started = Some(now + HEALTHY_AFTER);
+        assert_eq!(known.ended(now + HEALTHY_AFTER), DELAY_MIN);
+    }
+}

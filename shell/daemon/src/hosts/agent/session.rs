@@ -1,0 +1,200 @@
+//! What the agent and the monitors tell each other.
+//!
+//! The agent reports facts and the state of its daemons. The answer names the monitors of the cluster, which
+//! every daemon and client of this host is to know, and the monitor that this host is to run.
+
+use crate::ask::command_with;
+use crate::host;
+use crate::hosts::agent::state;
+use crate::hosts::dir::{HostConfig, HostDir, Setup, write_secret};
+use crate::hosts::monitor::new_monitor;
+use crate::kinds::MonMember;
+use crate::name::DaemonName;
+use crate::processes::State;
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use nacre_node::BlockingClient;
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs until it is stopped.
+pub struct Session {
+    stop: Arc<AtomicBool>,
+}
+
+impl Session {
+    pub fn start(dir: HostDir) -> Result<Session> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let run = move || {
+            let mut reporter =
+                Reporter { dir, client: None, told: BTreeMap::new(), complained: String::new() };
+            while !stopped.load(Ordering::Relaxed) {
+                reporter.turn();
+                let polls = REPORT_EVERY.as_millis() / POLL.as_millis();
+                for _ in 0..polls {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    std::thread::sleep(POLL);
+                }
+            }
+        };
+        std::thread::Builder::new().name("agent".into()).spawn(run).context("cannot start a thread")?;
+        Ok(Session { stop })
+    }
+
+    /// The thread ends by itself; a monitor that does not answer would keep us waiting.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Reporter {
+    dir: HostDir,
+    client: Option<BlockingClient>,
+    /// The facts that the monitors know.
+    told: BTreeMap<String, String>,
+    /// The last error, which is logged once.
+    complained: String,
+}
+
+/// What the monitors answer to a report.
+#[derive(Debug, Deserialize)]
+struct Orders {
+    mons: Vec<SocketAddr>,
+    monitor: Option<MonitorOrder>,
+}
+
+/// The monitor that this host is to run.
+#[derive(Debug, Deserialize)]
+struct MonitorOrder {
+    id: u64,
+    name: String,
+    /// The monitors that there are, with what they know each other by. Only if asked for.
+    #[serde(default)]
+    members: Vec<KnownMonitor>,
+    keyring: Option<String>,
+    admin_keyring: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KnownMonitor {
+    id: u64,
+    name: String,
+    addr: SocketAddr,
+}
+
+impl Reporter {
+    fn turn(&mut self) {
+        let error = match self.report() {
+            Ok(()) => String::new(),
+            Err(e) => format!("{e:#}"),
+        };
+        if !error.is_empty() && error != self.complained {
+            tracing::warn!("the monitors were not told how this host is: {error}");
+        }
+        self.complained = error;
+    }
+
+    fn report(&mut self) -> Result<()> {
+        let config = self.dir.load()?.context("the host's configuration is gone")?;
+        // Not known to the monitors yet.
+        if matches!(config.setup, Setup::Founding | Setup::Joining) || !self.dir.host_keyring().exists() {
+            return Ok(());
+        }
+        let facts = self.facts()?;
+        let news: BTreeMap<&String, &String> =
+            facts.iter().filter(|(name, fact)| self.told.get(*name) != Some(fact)).collect();
+        let input = if news.is_empty() { Bytes::new() } else { serde_json::to_vec(&news)?.into() };
+        let orders = self.ask(&config, "", input)?;
+        self.told = facts;
+        // The setup command writes the configuration until it is done.
+        if config.setup != Setup::Done {
+            return Ok(());
+        }
+        let mut config = config;
+        if !orders.mons.is_empty() && orders.mons != config.mons {
+            self.dir.follow_monitors(&mut config, orders.mons)?;
+            tracing::info!("the monitors are at {}", addresses(&config.mons));
+        }
+        if let Some(monitor) = orders.monitor {
+            self.make_monitor(&config, &monitor)?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, config: &HostConfig, want: &str, input: Bytes) -> Result<Orders> {
+        let client = match &self.client {
+            Some(client) => client,
+            None => self.client.insert(self.dir.agent_access(config)?.connect()),
+        };
+        let words = json!({ "prefix": "host report", "name": config.name, "want": want, "format": "json" });
+        let answer = command_with(client, &words, input, PATIENCE);
+        if answer.is_err() {
+            // Another session, to the monitors as the configuration has them by then; and all facts again.
+            self.client = None;
+            self.told.clear();
+        }
+        serde_json::from_slice(&answer?).context("the reply to a report is not understood")
+    }
+
+    fn facts(&self) -> Result<BTreeMap<String, String>> {
+        let mut facts = host::facts();
+        facts.insert("hostname".to_string(), host::hostname());
+        facts.insert("version".to_string(), env!("CARGO_PKG_VERSION").to_string());
+        let mut daemons = Vec::new();
+        for daemon in self.dir.daemons()? {
+            let is = match state(&self.dir, &daemon)? {
+                State::Runs(_) => "running",
+                State::Waits(_) => "waiting",
+                State::Starting => "starting",
+                State::Gone if self.dir.stopped(&daemon).exists() => "stopped",
+                State::Gone => "error",
+            };
+            daemons.push(json!({ "name": daemon.to_string(), "state": is }));
+        }
+        facts.insert("daemons".to_string(), json!(daemons).to_string());
+        Ok(facts)
+    }
+
+    /// Makes the monitor that this host is to run, if it is not there. Its configuration is written last, and
+    /// the supervisor starts it then.
+    fn make_monitor(&mut self, config: &HostConfig, order: &MonitorOrder) -> Result<()> {
+        let daemon = DaemonName::mon(&order.name)?;
+        let data = self.dir.layout().data_dir(&daemon);
+        if data.join("daemon.json").exists() {
+            return Ok(());
+        }
+        let order = self
+            .ask(config, "monitor", Bytes::new())?
+            .monitor
+            .context("the monitor is not wanted any more")?;
+        ensure!(DaemonName::mon(&order.name)? == daemon, "another monitor is wanted by now");
+        let keys = order.keyring.zip(order.admin_keyring);
+        let (keyring, admin) = keys.context("the monitors do not say their key")?;
+        write_secret(&self.dir.layout().mon_keyring(), &keyring)?;
+        write_secret(&self.dir.layout().admin_keyring(), &admin)?;
+        self.dir.save_client_conf(config)?;
+        let known = order.members.into_iter().filter(|known| known.id != order.id);
+        let members =
+            known.map(|known| MonMember { name: known.name, id: known.id, addr: known.addr, founder: false });
+        let own = MonMember { name: order.name.clone(), id: order.id, addr: config.addr, founder: false };
+        new_monitor(&self.dir, config, members.chain([own]).collect(), &order.name, BTreeMap::new())?;
+        tracing::info!("{daemon} was made, as the monitors want it");
+        Ok(())
+    }
+}
+
+fn addresses(addrs: &[SocketAddr]) -> String {
+    addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}

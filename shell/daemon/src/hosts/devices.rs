@@ -1,0 +1,280 @@
+//! Devices of a host: which may become OSDs, and how they do.
+
+use crate::ask::command_with;
+use crate::config::{DaemonConfig, KindConfig};
+use crate::device::Target;
+use crate::format::link_to;
+use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd, write_secret};
+use crate::keyrings;
+use crate::kinds::OsdSettings;
+use crate::name::DaemonName;
+use crate::size::Size;
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use nacre_auth::Secret;
+use nacre_node::{BlockingClient, FileDisk};
+use nacre_store::{Options as StoreOptions, Store};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A smaller store has no space for its own log.
+const SIZE_MIN: Size = Size(1 << 30);
+/// Found by itself, a smaller one is more likely something else.
+const AUTO_SIZE_MIN: u64 = 5 << 30;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `--devices` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// All blank disks.
+    Auto,
+    None,
+    List(Vec<PathBuf>),
+}
+
+impl FromStr for Devices {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Devices> {
+        Ok(match text {
+            "auto" => Devices::Auto,
+            "none" => Devices::None,
+            text => {
+                let paths = text.split(',').map(str::trim);
+                ensure!(paths.clone().all(|path| !path.is_empty()), "`{text}` has an empty path");
+                Devices::List(paths.map(PathBuf::from).collect())
+            }
+        })
+    }
+}
+
+/// A device that may become an OSD.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub path: PathBuf,
+    /// Bytes.
+    pub size: u64,
+    /// None: it may.
+    pub rejected: Option<Rejected>,
+}
+
+/// Why not.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    pub what: String,
+    pub cure: String,
+}
+
+impl Devices {
+    /// Each is opened and looked at, and none is changed.
+    pub fn candidates(&self) -> Result<Vec<Candidate>> {
+        Ok(match self {
+            Devices::None => Vec::new(),
+            Devices::Auto => disks().iter().map(|path| inspect(path)).collect(),
+            Devices::List(paths) => {
+                let mut found: Vec<Candidate> = Vec::new();
+                for path in paths {
+                    let path = std::path::absolute(path)?;
+                    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+                    let same =
+                        |other: &Candidate| fs::canonicalize(&other.path).ok().as_ref() == Some(&target);
+                    ensure!(!found.iter().any(same), "{} is named twice", path.display());
+                    found.push(inspect(&path));
+                }
+                found
+            }
+        })
+    }
+}
+
+/// Whole disks that have no partitions and are large enough.
+fn disks() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_other =
+            ["loop", "ram", "zram", "sr", "fd", "dm-", "md", "nbd"].iter().any(|kind| name.starts_with(kind));
+        let sectors = fs::read_to_string(entry.path().join("size"))
+            .ok()
+            .and_then(|text| text.trim().parse::<u64>().ok());
+        let has_parts = fs::read_dir(entry.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|part| part.path().join("partition").exists());
+        if !is_other && !has_parts && sectors.unwrap_or(0) * 512 >= AUTO_SIZE_MIN {
+            found.push(Path::new("/dev").join(name));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn inspect(path: &Path) -> Candidate {
+    let rejected = |what: String, cure: &str| Candidate {
+        path: path.to_path_buf(),
+        size: 0,
+        rejected: Some(Rejected { what, cure: cure.to_string() }),
+    };
+    match fs::metadata(path) {
+        Err(e) => {
+            return rejected(
+                e.to_string(),
+                "name an existing device, or make a file with `truncate -s 100G FILE`",
+            );
+        }
+        Ok(kind) if kind.is_dir() => {
+            return rejected("is a folder".to_string(), "name a device, or a file in that folder");
+        }
+        Ok(_) => {}
+    }
+    match Target::open_any(path, false) {
+        Err(e) => {
+            let text = format!("{e:#}");
+            // The path is the name of the check, and there is nothing to force here.
+            let text = text.strip_prefix(&format!("{} ", path.display())).unwrap_or(&text);
+            let what = text.split(", which would be lost").next().unwrap_or(text);
+            rejected(
+                what.to_string(),
+                "name another device, or, if its data is not needed, make it blank: `wipefs -a` or `blkdiscard`",
+            )
+        }
+        Ok(target) if target.len < SIZE_MIN.0 => {
+            rejected(format!("has {} bytes, the minimum is {SIZE_MIN}", target.len), "name a larger device")
+        }
+        Ok(target) => Candidate { path: path.to_path_buf(), size: target.len, rejected: None },
+    }
+}
+
+impl PlannedOsd {
+    /// For a device that was accepted.
+    pub fn new(path: PathBuf) -> PlannedOsd {
+        PlannedOsd { path, uuid: Uuid::new_v4(), id: None, key: None, state: DeviceState::Accepted }
+    }
+}
+
+/// Makes OSDs of the planned devices, from where an earlier attempt was interrupted. `done` hears of each.
+pub fn make_osds(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    client: &BlockingClient,
+    mut done: impl FnMut(u32, &Path),
+) -> Result<()> {
+    for at in 0..config.devices.len() {
+        let is_made = config.devices[at]
+            .id
+            .is_some_and(|id| dir.layout().data_dir(&DaemonName::Osd(id)).join("daemon.json").exists());
+        if is_made && config.devices[at].state == DeviceState::Formatted {
+            continue;
+        }
+        let id = register(dir, config, at, client)?;
+        if config.devices[at].state != DeviceState::Formatted {
+            format(dir, config, at, id)?;
+        }
+        let daemon = DaemonName::Osd(id);
+        let any_port = |ip| SocketAddr::new(ip, 0);
+        let settings = OsdSettings {
+            id,
+            uuid: config.devices[at].uuid,
+            public_addr: any_port(config.addr.ip()),
+            cluster_addr: config.cluster_addr.map(any_port),
+            memory: config.memory,
+            preallocated: false,
+        };
+        // The agent starts it from here on.
+        let common = config.common(dir.layout().data_dir(&daemon), &daemon);
+        DaemonConfig::new(common, KindConfig::Osd(settings)).save()?;
+        done(id, &config.devices[at].path);
+    }
+    Ok(())
+}
+
+/// Has the monitors give the OSD its number, and writes its keyring.
+fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
+    let planned = &mut config.devices[at];
+    if let (Some(id), None) = (planned.id, &planned.key) {
+        return Ok(id);
+    }
+    let text = planned.key.clone().unwrap_or_else(|| keyrings::new_key().to_base64());
+    let key = Secret::from_base64(&text)?;
+    let (uuid, path) = (planned.uuid, planned.path.clone());
+    // Before the monitors are told: they are told the same when this is repeated.
+    planned.key = Some(text.clone());
+    dir.save(config)?;
+    let words = json!({ "prefix": "osd new", "uuid": uuid.to_string(), "format": "json" });
+    let input = Bytes::from(json!({ "cephx_secret": text }).to_string());
+    let answer = command_with(client, &words, input, PATIENCE)
+        .with_context(|| format!("the monitors refused an OSD on {}", path.display()))?;
+    let answer: Value = serde_json::from_slice(&answer).context("the reply is not JSON")?;
+    let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
+    let id = id.context("the monitors gave the OSD no number")?;
+    let keyring = dir.layout().keyring(id);
+    write_secret(&keyring, &keyrings::text_of_osd(id, &key))?;
+    config.devices[at].id = Some(id);
+    config.devices[at].key = None;
+    dir.save(config)?;
+    Ok(id)
+}
+
+/// Formats a device that was accepted. What is on it is from an interrupted attempt, or it is refused.
+fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<()> {
+    let PlannedOsd { path, uuid, state, .. } = config.devices[at].clone();
+    let target = Target::open_any(&path, state == DeviceState::Formatting)
+        .with_context(|| format!("cannot make osd.{id}"))?;
+    config.devices[at].state = DeviceState::Formatting;
+    dir.save(config)?;
+    if target.is_device()? {
+        target.wipe(target.len)?;
+    }
+    drop(target);
+    let disk = FileDisk::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let options = StoreOptions {
+        uuid: uuid.into_bytes(),
+        log_id: Uuid::new_v4().into_bytes(),
+        force: true,
+        ..StoreOptions::default()
+    };
+    Store::format(&disk, options).with_context(|| format!("cannot make a store on {}", path.display()))?;
+    drop(disk);
+    link_to(&path, &dir.layout().store(&DaemonName::Osd(id)))?;
+    config.devices[at].state = DeviceState::Formatted;
+    dir.save(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn devices_are_a_list_or_found() {
+        assert_eq!("auto".parse::<Devices>().unwrap(), Devices::Auto);
+        assert_eq!("none".parse::<Devices>().unwrap(), Devices::None);
+        let list = Devices::List(vec!["/dev/vdb".into(), "a".into()]);
+        assert_eq!("/dev/vdb,a".parse::<Devices>().unwrap(), list);
+        assert!("/dev/vdb,".parse::<Devices>().is_err());
+    }
+
+    #[test]
+    fn device_that_holds_data_or_is_too_small_is_rejected_with_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        File::create(path("good")).unwrap().set_len(2 << 30).unwrap();
+        File::create(path("small")).unwrap().set_len(1 << 20).unwrap();
+        fs::write(path("data"), vec![1; 4096]).unwrap();
+        let list = ["good", "small", "data", "none", "."].map(path).to_vec();
+        let found = Devices::List(list).candidates().unwrap();
+        let reason = |at: usize| found[at].rejected.as_ref().map(|rejected| rejected.what.clone());
+        assert_eq!((reason(0), found[0].size), (None, 2 << 30));
+        for (at, part) in
+            [(1, "the minimum is 1G"), (2, "contains data"), (3, "No such file"), (4, "is a folder")]
+        {
+            assert!(reason(at).unwrap().contains(part), "{at}: {:?}", reason(at));
+        }
+        assert!(Devices::List(vec![path("good"), path("good")]).candidates().is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! A cluster on many hosts: `nacre init`, `join`, `token`, `host`, and the agent that runs on each host.
+//!
+//! `setup` has init and join, with `preflight` before and `devices` in them. `dir` is what a host keeps.
+//! `agent` keeps the host's daemons running. The monitors' part is `core/mon/src/services/hosts.rs`.
+
+pub mod agent;
+mod devices;
+mod dir;
+mod monitor;
+mod preflight;
+pub mod setup;
+mod systemd;
+
+pub use dir::write_secret;
+
+use crate::Format;
+use crate::ask::command;
+use crate::device::say;
+use anyhow::{Context, Result, ensure};
+use dir::{DATA_DEFAULT, HostConfig, HostDir};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The folder of a host.
+#[derive(clap::Args)]
+pub struct Folder {
+    /// Folder of the host
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
+#[derive(clap::Subcommand)]
+pub enum TokenCommand {
+    /// Create a join token and print it, alone on standard output.
+    New(NewToken),
+    /// List the join tokens.
+    Ls(Shown),
+    /// Remove a join token: no more hosts join with it.
+    Rm {
+        /// Its id, as `nacre token ls` shows it
+        id: String,
+        #[command(flatten)]
+        folder: Folder,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct NewToken {
+    /// How long it is good: 30m, 1h, 7d or `never`
+    #[arg(long, default_value = "1h", value_parser = Ttl::from_str)]
+    ttl: Ttl,
+    /// How many hosts may join with it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    uses: u32,
+    /// What these hosts may run
+    #[arg(long, value_name = "ROLE,...", value_delimiter = ',', default_value = "osd,mon")]
+    roles: Vec<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(clap::Args)]
+pub struct Shown {
+    #[command(flatten)]
+    folder: Folder,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(clap::Subcommand)]
+pub enum HostCommand {
+    /// Start all daemons of this host, as after a power cut.
+    Start(Folder),
+    /// Stop all daemons of this host.
+    Stop(Folder),
+    /// List the hosts of the cluster.
+    Ls(Shown),
+    /// Show a host of the cluster with its daemons.
+    Show {
+        host: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+}
+
+/// Seconds; 0 never expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ttl(u64);
+
+impl FromStr for Ttl {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Ttl> {
+        if text == "never" {
+            return Ok(Ttl(0));
+        }
+        let bad = || format!("`{text}` is no time such as 30m, 1h, 7d or `never`");
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+        let (number, unit) = units
+            .iter()
+            .find_map(|(unit, secs)| Some((text.strip_suffix(unit)?, *secs)))
+            .unwrap_or((text, 1));
+        let number: u64 = number.parse().with_context(bad)?;
+        ensure!(number > 0, bad());
+        Ok(Ttl(number.saturating_mul(unit)))
+    }
+}
+
+pub fn token(words: &TokenCommand) -> Result<()> {
+    match words {
+        TokenCommand::New(NewToken { ttl, uses, roles, shown }) => {
+            let id: String = Uuid::new_v4().simple().to_string().chars().take(10).collect();
+            let words =
+                json!({ "prefix": "token new", "id": id, "ttl": ttl.0, "uses": uses, "roles": roles });
+            show(words, shown)
+        }
+        TokenCommand::Ls(shown) => show(json!({ "prefix": "token ls" }), shown),
+        TokenCommand::Rm { id, folder } => {
+            let (dir, config) = HostDir::open(&folder.data)?;
+            ask(&dir, &config, &json!({ "prefix": "token rm", "id": id }))?;
+            say(format_args!("No more hosts join with token {id}."));
+            Ok(())
+        }
+    }
+}
+
+pub fn host(words: &HostCommand) -> Result<()> {
+    match words {
+        HostCommand::Start(folder) => {
+            let (dir, config) = HostDir::open(&folder.data)?;
+            setup::start(&dir, &config)
+        }
+        HostCommand::Stop(folder) => {
+            let (dir, config) = HostDir::open(&folder.data)?;
+            setup::stop(&dir, &config)
+        }
+        HostCommand::Ls(shown) => show(json!({ "prefix": "host ls" }), shown),
+        HostCommand::Show { host, shown } => show(json!({ "prefix": "host show", "name": host }), shown),
+    }
+}
+
+/// Prints what the monitors answer.
+fn show(mut words: Value, shown: &Shown) -> Result<()> {
+    let (dir, config) = HostDir::open(&shown.folder.data)?;
+    if shown.format == Format::Json {
+        words["format"] = json!("json-pretty");
+    }
+    let answer = ask(&dir, &config, &words)?;
+    say(format_args!("{}", String::from_utf8_lossy(&answer).trim_end()));
+    Ok(())
+}
+
+/// Asks the monitors, as `client.admin`.
+fn ask(dir: &HostDir, config: &HostConfig, words: &Value) -> Result<bytes::Bytes> {
+    let client = dir.admin_access(config)?.connect();
+    command(&client, words, PATIENCE).map_err(|e| match client.trouble() {
+        Some(trouble) => e.context(format!("no monitor answers ({trouble})")),
+        None => e,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_a_token_has_a_unit() {
+        for (text, seconds) in
+            [("30m", 1800), ("1h", 3600), ("7d", 604_800), ("90s", 90), ("90", 90), ("never", 0)]
+        {
+            assert_eq!(text.parse::<Ttl>().unwrap(), Ttl(seconds), "{text}");
+        }
+        for bad in ["", "h", "-1h", "0", "soon"] {
+            assert!(bad.parse::<Ttl>().is_err(), "{bad}");
+        }
+    }
+}

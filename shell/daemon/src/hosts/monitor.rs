@@ -1,0 +1,34 @@
+//! The monitor of a host.
+
+use crate::cluster::MON_SIZE;
+use crate::config::{DaemonConfig, KindConfig};
+use crate::hosts::dir::{HostConfig, HostDir};
+use crate::kinds::{MonMember, MonSettings};
+use crate::name::DaemonName;
+use crate::new_stores;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use uuid::Uuid;
+
+/// Makes a monitor of this host: its store, then its configuration.
+pub fn new_monitor(
+    dir: &HostDir,
+    config: &HostConfig,
+    members: Vec<MonMember>,
+    name: &str,
+    options: BTreeMap<String, String>,
+) -> Result<()> {
+    let daemon = DaemonName::mon(name)?;
+    new_stores::make_one(&dir.layout().store(&daemon), Uuid::new_v4(), MON_SIZE, false)?;
+    let settings = MonSettings {
+        name: name.to_string(),
+        mgr_addr: SocketAddr::new(config.addr.ip(), 0),
+        members,
+        initial_keyrings: vec!["../ceph.client.admin.keyring".into(), "../bootstrap.keyring".into()],
+        options,
+        ceph_conf: "../ceph.conf".into(),
+    };
+    let common = config.common(dir.layout().data_dir(&daemon), &daemon);
+    DaemonConfig::new(common, KindConfig::Mon(settings)).save()
+}

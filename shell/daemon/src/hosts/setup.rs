@@ -1,0 +1,633 @@
+//! `nacre init` begins a cluster on a host, `nacre join` adds a host to one.
+//!
+//! Both look first (`preflight`), show what they would do, and ask. From then on each step is written to
+//! `host.json` before the next, and is the same when it is repeated: the command that was interrupted, run
+//! again, goes on where it stopped. On a host that is done it says so.
+
+use crate::addresses::{own_address_in, own_addresses};
+use crate::ask::{Access, ask, command, tell};
+use crate::device::say;
+use crate::host::hostname;
+use crate::hosts::agent;
+use crate::hosts::devices::{Candidate, Devices, make_osds};
+use crate::hosts::dir::{DATA_DEFAULT, HostConfig, HostDir, PlannedOsd, Setup, write_secret};
+use crate::hosts::monitor::new_monitor;
+use crate::hosts::preflight::{Preflight, networks};
+use crate::hosts::systemd;
+use crate::keyrings::{self, ALL_CAPS};
+use crate::kinds::MonMember;
+use crate::name::DaemonName;
+use crate::processes::LockFile;
+use crate::size::Memory;
+use crate::{Format, processes};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nacre_auth::JoinToken;
+use nacre_client::Failure;
+use nacre_node::BlockingClient;
+use nacre_proto::types::{AuthName, EntityType};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The monitors' port.
+const MON_PORT: u16 = 3300;
+/// A new monitor leads at once.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the monitors to answer a question of the preflight.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For all OSDs of the host to be up.
+const UP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(250);
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Folder of the host, in which it keeps everything
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// Address or name of this host for clients and other hosts; with a port, that of its monitor
+    #[arg(long, value_name = "ADDR")]
+    addr: Option<String>,
+    /// Network of clients and hosts, such as 10.0.0.0/24
+    #[arg(long, value_name = "CIDR")]
+    network: Option<String>,
+    /// Network for traffic among OSDs, if that is another
+    #[arg(long, value_name = "CIDR")]
+    cluster_network: Option<String>,
+    /// Devices or files for OSDs, separated by commas; `auto`: all blank disks; `none`
+    #[arg(long, value_name = "PATH,...", default_value = "auto", value_parser = Devices::from_str)]
+    devices: Devices,
+    /// Place of this host, such as rack=r1
+    #[arg(long, value_name = "TYPE=NAME", value_delimiter = ',')]
+    location: Vec<String>,
+    /// Name of this host in the cluster [default: the system's]
+    #[arg(long)]
+    name: Option<String>,
+    /// Memory limit of each OSD, at least 128M [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = Memory::from_str)]
+    memory: Option<Memory>,
+    /// Run the daemons without systemd
+    #[arg(long)]
+    no_systemd: bool,
+    /// Check and show the plan, and change nothing
+    #[arg(long)]
+    check_only: bool,
+    /// Do not ask before the plan is carried out
+    #[arg(long)]
+    yes: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(clap::Args)]
+pub struct Join {
+    /// The line that `nacre token new` printed
+    token: String,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A command's folder, and what it holds.
+struct Begun {
+    dir: HostDir,
+    config: HostConfig,
+    _lock: LockFile,
+}
+
+pub fn init(options: &Options) -> Result<()> {
+    let dir = HostDir::at(&options.data)?;
+    if let Some(config) = dir.load()? {
+        if config.setup == Setup::Done {
+            return already_done(&dir, &config, options);
+        }
+        ensure!(
+            config.founder,
+            "{} belongs to a host that is joining a cluster: run `nacre join` again, or `nacre uninstall`",
+            dir.root().display()
+        );
+        return found(&mut begin(dir, config)?, options);
+    }
+    let (config, preflight) = plan_cluster(&dir, options)?;
+    if !accepted(&preflight, &config, options)? {
+        return Ok(());
+    }
+    found(&mut begin(dir, config)?, options)
+}
+
+pub fn join(command: &Join) -> Result<()> {
+    let options = &command.options;
+    let token: JoinToken = command.token.parse()?;
+    let dir = HostDir::at(&options.data)?;
+    if let Some(config) = dir.load()? {
+        ensure!(
+            config.fsid.as_bytes() == &token.fsid,
+            "{} belongs to a host of cluster {}, and the token is of cluster {}: `nacre leave` and `nacre uninstall` come \
+             first, or --data names another folder",
+            dir.root().display(),
+            config.fsid,
+            Uuid::from_bytes(token.fsid)
+        );
+        if config.setup == Setup::Done {
+            return already_done(&dir, &config, options);
+        }
+        ensure!(!config.founder, "{}: run `nacre init` again, it was interrupted", dir.root().display());
+        return admit(&mut begin(dir, config)?, &token, options);
+    }
+    let (config, preflight) = plan_host(&dir, &token, options)?;
+    if !accepted(&preflight, &config, options)? {
+        return Ok(());
+    }
+    admit(&mut begin(dir, config)?, &token, options)
+}
+
+/// Locks the folder against other commands, and writes down what is to be done.
+fn begin(dir: HostDir, config: HostConfig) -> Result<Begun> {
+    dir.make()?;
+    let lock = LockFile::take(dir.layout().lock())?;
+    let lock = lock.with_context(|| format!("another `nacre` command works on {}", dir.root().display()))?;
+    dir.save(&config)?;
+    Ok(Begun { dir, config, _lock: lock })
+}
+
+// ---- what is to be done ----
+
+fn plan_cluster(dir: &HostDir, options: &Options) -> Result<(HostConfig, Preflight)> {
+    let mut preflight = Preflight::default();
+    let addr = address(options, options.network.as_deref())?;
+    let mut config = new_config(dir, Uuid::new_v4(), addr, options, Setup::Founding)?;
+    config.mons = vec![addr];
+    config.networks.public.clone_from(&options.network);
+    config.networks.cluster.clone_from(&options.cluster_network);
+    preflight_host(&mut preflight, dir, &mut config, options, true)?;
+    Ok((config, preflight))
+}
+
+fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(HostConfig, Preflight)> {
+    let mut preflight = Preflight::default();
+    let mons: Vec<SocketAddr> = token.mons.iter().filter_map(|addr| addr.sock).collect();
+    let fsid = Uuid::from_bytes(token.fsid);
+    // The cluster's network, if the command line names none, comes with the monitors' answer.
+    let guess = own_address_towards(&mons);
+    let mut config = new_config(dir, fsid, guess, options, Setup::Joining)?;
+    config.mons = mons;
+    preflight.monitors(guess, &config.mons);
+    let about = (preflight.faults() == 0).then(|| check_with_monitors(token, &config, options));
+    let public =
+        |about: &Value| about["public_network"].as_str().filter(|text| !text.is_empty()).map(String::from);
+    match about {
+        Some(Ok(about)) => {
+            let registered = about["registered"] == json!(true);
+            let name = about["name"].as_str().unwrap_or_default();
+            preflight.ok("token", if registered { "good: this host used it before" } else { "good" });
+            preflight.ok("name", name);
+            config.name = name.to_string();
+            config.networks.public = public(&about);
+            let cluster = about["cluster_network"].as_str().filter(|text| !text.is_empty()).map(String::from);
+            config.networks.cluster = cluster;
+            let wall = nacre_node::now().wall;
+            let here = f64::from(wall.sec) + f64::from(wall.nsec) / 1e9;
+            preflight.clock(here - about["time"].as_f64().unwrap_or(here));
+        }
+        Some(Err(refused)) => preflight.fail(refused.check, refused.why, refused.cure),
+        None => {}
+    }
+    let network = options.network.clone().or(config.networks.public.clone());
+    config.addr = address(options, network.as_deref())?;
+    let roles = &token.roles;
+    if !roles.contains("osd") && options.devices != Devices::None {
+        preflight.fail(
+            "roles",
+            "the token does not allow OSDs",
+            "make one with `nacre token new --roles osd`, or use --devices none",
+        );
+    }
+    preflight_host(&mut preflight, dir, &mut config, options, roles.contains("mon"))?;
+    Ok((config, preflight))
+}
+
+fn new_config(
+    dir: &HostDir,
+    fsid: Uuid,
+    addr: SocketAddr,
+    options: &Options,
+    setup: Setup,
+) -> Result<HostConfig> {
+    let name = options.name.clone().unwrap_or_else(hostname);
+    DaemonName::mon(&name).map_err(|_| {
+        anyhow!("`{name}` cannot be the name of a host, which has letters, digits, dots and dashes: give one with --name")
+    })?;
+    let mut config = HostConfig::new(fsid, name, addr, setup);
+    config.location.clone_from(&options.location);
+    config.memory = options.memory.map(|memory| memory.0);
+    config.systemd = dir.is_default() && !options.no_systemd && systemd::is_running();
+    Ok(config)
+}
+
+/// What does not depend on the cluster, and the devices.
+fn preflight_host(
+    preflight: &mut Preflight,
+    dir: &HostDir,
+    config: &mut HostConfig,
+    options: &Options,
+    may_have_monitor: bool,
+) -> Result<()> {
+    let network = options.network.as_deref().or(config.networks.public.as_deref());
+    preflight.address(config.addr, network);
+    let cluster = options.cluster_network.clone().or(config.networks.cluster.clone());
+    if let Some(text) = cluster {
+        config.cluster_addr = own_address_in(&networks(&text)?, Some(config.addr.ip()));
+        preflight.cluster_address(config.cluster_addr, &text);
+    }
+    let candidates = options.devices.candidates()?;
+    let usable: Vec<&Candidate> = candidates.iter().filter(|found| found.rejected.is_none()).collect();
+    config.devices = usable.iter().map(|found| PlannedOsd::new(found.path.clone())).collect();
+    preflight.ports(config.addr, may_have_monitor, usable.len() + usize::from(may_have_monitor));
+    preflight.memory(usable.len(), config.memory);
+    preflight.devices(&candidates, matches!(options.devices, Devices::List(_)));
+    match dir.has_other_content() {
+        true => preflight.fail(
+            "folder",
+            format!("{} is not empty, and not that of a host", dir.root().display()),
+            "empty it, or name another folder with --data",
+        ),
+        false => preflight.ok("folder", dir.root().display().to_string()),
+    }
+    if dir.is_default()
+        && let Ok(text) = fs::read_to_string(dir.client_conf())
+        && !text.contains(&config.fsid.to_string())
+    {
+        let what = format!("{} is of another cluster", dir.client_conf().display());
+        preflight.fail("ceph.conf", what, "move it away, if this host no longer uses that cluster");
+    }
+    Ok(())
+}
+
+/// The address on the command line, else this host's only one in the network.
+fn address(options: &Options, network: Option<&str>) -> Result<SocketAddr> {
+    let networks = network.map(networks).transpose()?;
+    let Some(text) = &options.addr else {
+        if let Some(networks) = networks {
+            let found = own_address_in(&networks, None);
+            let found = found.with_context(|| {
+                let own: Vec<String> = own_addresses().iter().map(IpAddr::to_string).collect();
+                format!(
+                    "this host has no address in {}; it has {}",
+                    network.unwrap_or_default(),
+                    own.join(", ")
+                )
+            })?;
+            return Ok(SocketAddr::new(found, MON_PORT));
+        }
+        let own: Vec<IpAddr> = own_addresses().into_iter().filter(|ip| is_reachable(*ip)).collect();
+        return match own[..] {
+            [ip] => Ok(SocketAddr::new(ip, MON_PORT)),
+            _ => bail!("say with --network which network clients use, such as --network 10.0.0.0/24"),
+        };
+    };
+    let plain = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let found: Vec<SocketAddr> = match (text.parse::<SocketAddr>(), plain) {
+        (Ok(addr), _) => vec![addr],
+        (_, Ok(ip)) => vec![SocketAddr::new(ip, MON_PORT)],
+        _ => {
+            let resolved = match text.contains(':') {
+                true => text.to_socket_addrs(),
+                false => (text.as_str(), MON_PORT).to_socket_addrs(),
+            };
+            resolved.with_context(|| format!("{text} is no address, and no name of one"))?.collect()
+        }
+    };
+    let fits = |addr: &&SocketAddr| networks.iter().flatten().any(|network| network.contains(addr.ip()));
+    found.iter().find(fits).or(found.first()).copied().with_context(|| format!("{text} has no address"))
+}
+
+/// Neither loopback nor of one link.
+fn is_reachable(ip: IpAddr) -> bool {
+    let is_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !ip.is_loopback() && !is_local
+}
+
+/// The address from which this host would send to the monitors.
+fn own_address_towards(mons: &[SocketAddr]) -> SocketAddr {
+    let towards = |mon: &SocketAddr| {
+        let any: SocketAddr = if mon.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+        let socket = std::net::UdpSocket::bind(any).ok()?;
+        socket.connect(mon).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    let ip = mons.iter().find_map(towards).unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    SocketAddr::new(ip, MON_PORT)
+}
+
+// ---- the monitors' part ----
+
+/// Why a host may not join.
+struct NotAdmitted {
+    check: &'static str,
+    why: String,
+    cure: String,
+}
+
+/// Which boot of which kernel this is. Hosts with the same are on one machine.
+fn machine() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_string()
+}
+
+fn register_words(prefix: &str, config: &HostConfig, exact: bool) -> Value {
+    json!({
+        "prefix": prefix, "format": "json", "name": config.name, "uuid": config.uuid.to_string(),
+        "addr": config.addr.to_string(), "machine": machine(), "exact": exact, "location": config.location,
+    })
+}
+
+fn connect(token: &JoinToken) -> BlockingClient {
+    Access { name: token.entity.clone(), mons: token.mons.clone(), key: Some(token.key.clone()) }.connect()
+}
+
+/// Asks whether the host may join, which changes nothing.
+fn check_with_monitors(
+    token: &JoinToken,
+    config: &HostConfig,
+    options: &Options,
+) -> Result<Value, NotAdmitted> {
+    // The address is not settled yet: it may follow from the cluster's network.
+    let given = options.addr.as_ref().and_then(|_| address(options, options.network.as_deref()).ok());
+    let mut config = config.clone();
+    config.addr = given.unwrap_or(config.addr);
+    let client = connect(token);
+    let answer =
+        command(&client, &register_words("host check", &config, options.name.is_some()), CHECK_TIMEOUT);
+    let answer = answer.map_err(|e| why_not(token, &client, &e))?;
+    serde_json::from_slice(&answer).map_err(|e| NotAdmitted {
+        check: "monitors",
+        why: format!("their reply is not understood: {e}"),
+        cure: "install the version of Nacre that the other hosts have".to_string(),
+    })
+}
+
+fn why_not(token: &JoinToken, client: &BlockingClient, error: &anyhow::Error) -> NotAdmitted {
+    let again = "make another token with `nacre token new` on a host of the cluster".to_string();
+    if let Some(trouble) = client.trouble().filter(|text| text.contains("refused authentication")) {
+        let is_late = token.expires.is_some_and(|expires| expires <= nacre_node::now().wall);
+        let why = match is_late {
+            true => "it expired, and the monitors do not know it any more".to_string(),
+            false => format!(
+                "the monitors do not know it: it was removed, or it is of another cluster ({trouble})"
+            ),
+        };
+        return NotAdmitted { check: "token", why, cure: again };
+    }
+    match error.downcast_ref::<Failure>() {
+        // Their texts say what to do.
+        Some(refused) if !refused.text.is_empty() && client.trouble().is_none() => {
+            let (why, cure) = refused.text.split_once(": ").unwrap_or((&refused.text, ""));
+            NotAdmitted { check: "admission", why: why.to_string(), cure: cure.to_string() }
+        }
+        _ => {
+            let why = client.trouble().unwrap_or_else(|| format!("{error:#}"));
+            let cure = "check that a majority of them runs: `ceph -s` on a host of the cluster".to_string();
+            NotAdmitted { check: "monitors", why, cure }
+        }
+    }
+}
+
+// ---- the person's part ----
+
+/// Shows the table and the plan, and asks. False if nothing is to be done.
+fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Result<bool> {
+    let devices: Vec<String> = config.devices.iter().map(|osd| osd.path.display().to_string()).collect();
+    if options.format == Format::Json && options.check_only {
+        let mut value: Value = serde_json::from_str(&preflight.show(Format::Json)?)?;
+        value["ok"] = json!(preflight.faults() == 0);
+        value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices });
+        say(format_args!("{}", serde_json::to_string_pretty(&value)?));
+    } else {
+        tell_person(options, format_args!("{}", preflight.show(Format::Table)?));
+        let what = match config.setup {
+            Setup::Founding => "begins cluster",
+            _ => "joins cluster",
+        };
+        tell_person(options, format_args!("{} at {} {what} {}.", config.name, config.addr.ip(), config.fsid));
+        match devices.is_empty() {
+            true => tell_person(options, format_args!("No device is formatted.")),
+            false => {
+                tell_person(options, format_args!("Formatted, each for one OSD: {}.", devices.join(", ")))
+            }
+        }
+    }
+    let faults = preflight.faults();
+    ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
+    if options.check_only {
+        return Ok(false);
+    }
+    if options.yes {
+        return Ok(true);
+    }
+    ensure!(io::stdin().is_terminal(), "nothing was changed: confirm the plan with --yes");
+    eprint!("Go on? [y/N] ");
+    io::stderr().flush()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let is_yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !is_yes {
+        tell_person(options, format_args!("Nothing was changed."));
+    }
+    Ok(is_yes)
+}
+
+/// Progress goes to standard error where standard output is JSON.
+fn tell_person(options: &Options, line: std::fmt::Arguments) {
+    match options.format {
+        Format::Table => say(line),
+        Format::Json => eprintln!("{line}"),
+    }
+}
+
+fn already_done(dir: &HostDir, config: &HostConfig, options: &Options) -> Result<()> {
+    agent::start(dir, config)?;
+    tell_person(options, format_args!("{} is a host of cluster {} already.", config.name, config.fsid));
+    show_result(dir, config, options)
+}
+
+// ---- the steps ----
+
+fn found(begun: &mut Begun, options: &Options) -> Result<()> {
+    let Begun { dir, config, .. } = begun;
+    let dir = &*dir;
+    let client_entity = |id: &str| AuthName::new(EntityType::Client, id);
+    keyrings::make_once(&dir.layout().admin_keyring(), &[(keyrings::admin(), &ALL_CAPS)])?;
+    keyrings::make_once(&dir.layout().mon_keyring(), &[(keyrings::monitors(), &[("mon", "allow *")])])?;
+    // As Ceph's own tools for new daemons look for them.
+    let bootstrap: Vec<(AuthName, &[(&str, &str)])> =
+        BOOTSTRAP.iter().map(|(id, caps)| (client_entity(id), std::slice::from_ref(caps))).collect();
+    keyrings::make_once(&dir.bootstrap_keyring(), &bootstrap)?;
+    let monitor = DaemonName::mon(&config.name)?;
+    if !dir.layout().data_dir(&monitor).join("daemon.json").exists() {
+        let own = MonMember { name: config.name.clone(), id: 1, addr: config.addr, founder: true };
+        // Copies go to different OSDs until there are three hosts.
+        let options = BTreeMap::from([("osd_crush_chooseleaf_type".to_string(), "0".to_string())]);
+        new_monitor(dir, config, vec![own], &config.name, options)?;
+    }
+    dir.save_client_conf(config)?;
+    agent::start(dir, config)?;
+    tell_person(options, format_args!("Waiting for {monitor} ..."));
+    let client = dir.admin_access(config)?.connect();
+    command(&client, &json!({ "prefix": "status", "format": "json" }), FIRST_ANSWER_TIMEOUT).with_context(
+        || format!("{monitor} does not answer: see {}", dir.layout().log(&monitor.to_string()).display()),
+    )?;
+    for (option, network) in
+        [("public_network", &config.networks.public), ("cluster_network", &config.networks.cluster)]
+    {
+        if let Some(network) = network {
+            tell(
+                &client,
+                &json!({ "prefix": "config set", "who": "global", "name": option, "value": network }),
+            )?;
+        }
+    }
+    let words = register_words("host register", config, options.name.is_some());
+    take_admission(dir, config, &ask(&client, &words)?)?;
+    finish(dir, config, &client, options)
+}
+
+/// Ceph's keys for making daemons. They are read from `DIR/bootstrap.keyring`.
+const BOOTSTRAP: [(&str, (&str, &str)); 6] = [
+    ("bootstrap-mds", ("mon", "allow profile bootstrap-mds")),
+    ("bootstrap-mgr", ("mon", "allow profile bootstrap-mgr")),
+    ("bootstrap-osd", ("mon", "allow profile bootstrap-osd")),
+    ("bootstrap-rbd", ("mon", "allow profile bootstrap-rbd")),
+    ("bootstrap-rbd-mirror", ("mon", "allow profile bootstrap-rbd-mirror")),
+    ("bootstrap-rgw", ("mon", "allow profile bootstrap-rgw")),
+];
+
+fn admit(begun: &mut Begun, token: &JoinToken, options: &Options) -> Result<()> {
+    let Begun { dir, config, .. } = begun;
+    let dir = &*dir;
+    if config.setup == Setup::Joining {
+        let client = connect(token);
+        let words = register_words("host register", config, options.name.is_some());
+        let answer = command(&client, &words, PATIENCE).map_err(|e| {
+            let NotAdmitted { why, cure, .. } = why_not(token, &client, &e);
+            if cure.is_empty() { anyhow!("{why}") } else { anyhow!("{why}: {cure}") }
+        })?;
+        take_admission(dir, config, &serde_json::from_slice(&answer).context("the reply is not JSON")?)?;
+        tell_person(options, format_args!("{} is registered.", config.name));
+    }
+    dir.save_client_conf(config)?;
+    agent::start(dir, config)?;
+    let client = dir.agent_access(config)?.connect();
+    finish(dir, config, &client, options)
+}
+
+/// Keeps what the monitors gave to a host that they registered.
+fn take_admission(dir: &HostDir, config: &mut HostConfig, answer: &Value) -> Result<()> {
+    let text = |key: &str| answer[key].as_str().with_context(|| format!("the monitors' answer has no {key}"));
+    write_secret(&dir.host_keyring(), text("keyring")?)?;
+    config.name = text("name")?.to_string();
+    let network = |key: &str| answer[key].as_str().filter(|text| !text.is_empty()).map(String::from);
+    config.networks.public = network("public_network");
+    config.networks.cluster = network("cluster_network");
+    let mons = answer["mons"].as_array().into_iter().flatten().filter_map(|mon| mon.as_str()?.parse().ok());
+    config.mons = mons.collect();
+    ensure!(!config.mons.is_empty(), "the monitors' answer names no monitor");
+    config.setup = Setup::Registered;
+    dir.save(config)
+}
+
+/// Makes the OSDs, and waits until they are up.
+fn finish(dir: &HostDir, config: &mut HostConfig, client: &BlockingClient, options: &Options) -> Result<()> {
+    make_osds(dir, config, client, |id, path| {
+        tell_person(options, format_args!("osd.{id} is on {}.", path.display()));
+    })?;
+    agent::wait_running(dir)?;
+    wait_up(client, config)?;
+    config.setup = Setup::Done;
+    dir.save(config)?;
+    show_result(dir, config, options)
+}
+
+fn wait_up(client: &BlockingClient, config: &HostConfig) -> Result<()> {
+    let deadline = Instant::now() + UP_TIMEOUT;
+    let wanted: Vec<u32> = config.devices.iter().filter_map(|osd| osd.id).collect();
+    loop {
+        let map = ask(client, &json!({ "prefix": "osd dump", "format": "json" }))?;
+        let osds = map["osds"].as_array().cloned().unwrap_or_default();
+        let is_up = |id: &u32| osds.iter().any(|osd| osd["osd"] == json!(id) && osd["up"] == json!(1));
+        let missing: Vec<String> =
+            wanted.iter().filter(|id| !is_up(id)).map(|id| format!("osd.{id}")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "after {} s these are not up: {}. Their logs say why; run this command again afterwards",
+            UP_TIMEOUT.as_secs(),
+            missing.join(", ")
+        );
+        std::thread::sleep(POLL);
+    }
+}
+
+fn show_result(dir: &HostDir, config: &HostConfig, options: &Options) -> Result<()> {
+    let has_admin = dir.layout().admin_keyring().exists();
+    let (conf, keyring) = (dir.client_conf(), dir.client_keyring());
+    if options.format == Format::Json {
+        let osds: Vec<u32> = config.devices.iter().filter_map(|osd| osd.id).collect();
+        let value = json!({
+            "name": config.name, "fsid": config.fsid.to_string(), "addr": config.addr.to_string(),
+            "osds": osds, "ceph_conf": conf.display().to_string(),
+            "keyring": has_admin.then(|| keyring.display().to_string()),
+        });
+        say(format_args!("{}", serde_json::to_string_pretty(&value)?));
+        return Ok(());
+    }
+    say(format_args!("\n{} is ready. It has {} OSDs.", config.name, config.devices.len()));
+    if has_admin {
+        say(format_args!(
+            "\nCeph's own commands use the cluster after\n\n    export CEPH_CONF={}\n\nOn another machine they need that \
+             file and {}.\n\nMore hosts join with a token, which `nacre token new{}` prints:\n\n    nacre join TOKEN\n",
+            conf.display(),
+            keyring.display(),
+            dir.option()
+        ));
+    }
+    if !config.systemd {
+        say(format_args!(
+            "`nacre host stop{0}` stops this host, `nacre host start{0}` starts it again.",
+            dir.option()
+        ));
+    }
+    Ok(())
+}
+
+/// `nacre host start`.
+pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
+    agent::start(dir, config)?;
+    agent::wait_running(dir)?;
+    let names: Vec<String> = agent::running(dir)?.into_iter().map(|(name, _)| name).collect();
+    say(format_args!(
+        "Running: {}.",
+        if names.is_empty() { "no daemon".to_string() } else { names.join(", ") }
+    ));
+    Ok(())
+}
+
+/// `nacre host stop`.
+pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<()> {
+    match agent::stop(dir, config)? {
+        true => say(format_args!("Stopped. `nacre host start{}` starts this host again.", dir.option())),
+        false => say(format_args!("Nothing runs in {}.", dir.root().display())),
+    }
+    let left = processes::state(&dir.layout().pid(agent::AGENT))?;
+    ensure!(left == processes::State::Gone, "the agent still runs");
+    Ok(())
+}
