@@ -3,6 +3,8 @@
 //! Tests live in `tests/it/`. They need the `nacre` binary (built beside them in the same target
 //! folder) and Debian's ceph-common and python3-rados.
 
+pub mod hosts;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};

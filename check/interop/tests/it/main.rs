@@ -11,6 +11,7 @@ mod devices;
 mod docs;
 mod durability;
 mod guest;
+mod hosts;
 mod images;
 mod krbd;
 mod lost;

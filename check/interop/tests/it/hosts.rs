@@ -1,0 +1,210 @@
+//! Clusters of several hosts, each a network namespace.
+
+use nacre_interop::hosts::{Family, HostNet};
+use nacre_interop::{succeed, text, wait_until};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Runs a command that must fail, and gives what it said.
+fn refusal(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(!output.status.success(), "{command:?} succeeded: {said}");
+    said
+}
+
+/// Three hosts with two disks each.
+fn three_hosts(net: &HostNet, family: Family) {
+    let disks = |host: usize| [1, 2].map(|n| net.disk(&format!("disk{host}.{n}")).unwrap());
+    let paths = |disks: &[std::path::PathBuf; 2]| disks.clone();
+    let first = paths(&disks(1));
+    net.init(1, family.addr(1), family.network(), &[&first[0], &first[1]]).unwrap();
+    for host in [2, 3] {
+        let token = net.token(1, "").unwrap();
+        let own = disks(host);
+        succeed(&mut net.join(host, &token, family.addr(host), &[&own[0], &own[1]])).unwrap();
+    }
+}
+
+fn wait_healthy(net: &HostNet, client: usize) {
+    let is_healthy = || {
+        let status = net.json(client, 1, "ceph status")?;
+        let quorum = status["quorum_names"].as_array().map_or(0, Vec::len);
+        let up = status["osdmap"]["num_up_osds"].as_u64();
+        Ok(status["health"]["status"] == "HEALTH_OK" && quorum == 3 && up == Some(6))
+    };
+    wait_until("HEALTH_OK with three monitors and six OSDs", MINUTE, is_healthy).unwrap();
+}
+
+#[test]
+fn three_hosts_serve_a_stock_client_on_a_fourth_and_survive_a_power_cut() {
+    let net = HostNet::new(4).unwrap();
+    let began = Instant::now();
+    three_hosts(&net, Family::V4);
+    wait_healthy(&net, 4);
+    assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+
+    // A client elsewhere.
+    net.run(4, 1, "ceph osd pool create rbd 16").unwrap();
+    net.run(4, 1, "rbd pool init rbd").unwrap();
+    net.run(4, 1, "rbd create vm --size 64M").unwrap();
+    net.run(4, 1, "rados -p rbd put o /etc/hostname").unwrap();
+    net.run(4, 1, "rbd bench --io-type write --io-total 16M vm").unwrap();
+    // Copies are on different hosts.
+    let up = net.json(4, 1, "ceph osd map rbd o").unwrap();
+    let tree = net.json(4, 1, "ceph osd tree").unwrap();
+    let hosts: Vec<_> =
+        tree["nodes"].as_array().unwrap().iter().filter(|node| node["type"] == "host").collect();
+    let mut on: Vec<&str> = up["up"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|osd| {
+            let host = hosts.iter().find(|host| host["children"].as_array().unwrap().contains(osd)).unwrap();
+            host["name"].as_str().unwrap()
+        })
+        .collect();
+    on.sort_unstable();
+    on.dedup();
+    assert_eq!(on.len(), 3, "{up}");
+
+    // All lose power, and come back in another order with one command each.
+    (1..=3).for_each(|host| net.kill_all(host).unwrap());
+    for host in [3, 1, 2] {
+        succeed(&mut net.nacre(host, "host start")).unwrap();
+    }
+    wait_healthy(&net, 4);
+    assert_eq!(net.run(4, 1, "rados -p rbd get o -").unwrap(), fs::read_to_string("/etc/hostname").unwrap());
+    // A daemon that dies is started again.
+    let (_, pid) = net.pids(2).unwrap().into_iter().find(|(name, _)| name.starts_with("osd.")).unwrap();
+    succeed(Command::new("kill").args(["-KILL", &pid.to_string()])).unwrap();
+    thread::sleep(Duration::from_secs(2));
+    wait_healthy(&net, 4);
+
+    // Secrets are for root alone, and in no log.
+    let key = net.run(1, 1, "ceph auth get-key client.admin").unwrap();
+    for host in 1..=3 {
+        for entry in fs::read_dir(net.data(host)).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let mode = entry.metadata().unwrap().permissions().mode();
+            assert!(!name.ends_with("keyring") || mode & 0o077 == 0, "{name}: {mode:o}");
+        }
+        for entry in fs::read_dir(net.data(host).join("log")).unwrap().map(Result::unwrap) {
+            let log = fs::read_to_string(entry.path()).unwrap();
+            assert!(!log.contains(key.trim()) && !log.contains("nacre1."), "{}", entry.path().display());
+        }
+    }
+    // A host that is done says so.
+    let again = net.init(1, Family::V4.addr(1), Family::V4.network(), &[]).unwrap();
+    assert!(again.contains("is a host of cluster"), "{again}");
+    let listed = succeed(&mut net.nacre(1, "host ls")).unwrap();
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+}
+
+#[test]
+fn hosts_join_over_ipv6() {
+    let net = HostNet::new(3).unwrap();
+    three_hosts(&net, Family::V6);
+    wait_healthy(&net, 2);
+    net.run(3, 1, "ceph osd pool create p 8").unwrap();
+    net.run(3, 1, "rados -p p put o /etc/hostname").unwrap();
+}
+
+#[test]
+fn host_that_may_not_join_is_told_why_and_changes_nothing() {
+    let net = HostNet::new(4).unwrap();
+    let addr = |host| Family::V4.addr(host);
+    let disk = |name: &str| net.disk(name).unwrap();
+    let (first, second) = (disk("a"), disk("b"));
+    net.init(1, addr(1), Family::V4.network(), &[&first]).unwrap();
+    let token = net.token(1, "").unwrap();
+
+    // Faults that the host finds itself.
+    fs::write(disk("data"), vec![7; 8192]).unwrap();
+    let data = net.data(1).parent().unwrap().join("data");
+    let said = refusal(&mut net.join(2, &token, addr(2), &[&data]));
+    assert!(said.contains("contains data") && said.contains("nothing was changed"), "{said}");
+    let said = refusal(&mut net.join(2, &token, addr(3), &[&second]));
+    assert!(said.contains("10.9.0.3 is not an address of this host"), "{said}");
+    let said = refusal(&mut net.join(2, &token, "127.0.0.1", &[&second]));
+    assert!(said.contains("127.0.0.1 is not in the public network 10.9.0.0/24"), "{said}");
+    let said = refusal(&mut net.join(2, &token[..token.len() - 9], addr(2), &[&second]));
+    assert!(said.contains("incomplete or damaged"), "{said}");
+    let said = refusal(&mut net.join(2, "stranger", addr(2), &[&second]));
+    assert!(said.contains("not a join token"), "{said}");
+    // Faults that the monitors find.
+    let late = net.token(1, "--ttl 1s").unwrap();
+    thread::sleep(Duration::from_secs(2));
+    let said = refusal(&mut net.join(2, &late, addr(2), &[&second]));
+    assert!(said.contains("expired at") && said.contains("nacre token new"), "{said}");
+    let removed = net.token(1, "").unwrap();
+    let tokens = succeed(&mut net.nacre(1, "token ls --format json")).unwrap();
+    let tokens: serde_json::Value = serde_json::from_str(&tokens).unwrap();
+    let newest = tokens.as_array().unwrap().iter().max_by_key(|token| token["created"].to_string()).unwrap();
+    succeed(&mut net.nacre(1, &format!("token rm {}", newest["id"].as_str().unwrap()))).unwrap();
+    let said = refusal(&mut net.join(2, &removed, addr(2), &[&second]));
+    assert!(said.contains("the monitors do not know it"), "{said}");
+    let name = net.json(1, 1, "ceph quorum_status").unwrap()["quorum_names"][0].as_str().unwrap().to_string();
+    let said = refusal(net.join(2, &token, addr(2), &[&second]).args(["--name", &name]));
+    assert!(said.contains(&format!("the cluster has a host {name} at 10.9.0.1 already")), "{said}");
+    // Only looking does not use the token.
+    let checked =
+        succeed(net.join(2, &token, addr(2), &[&second]).args(["--check-only", "--format", "json"])).unwrap();
+    let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+    assert_eq!(
+        (&checked["ok"], &checked["plan"]["format"][0]),
+        (&true.into(), &second.to_str().unwrap().into())
+    );
+    assert!(!net.data(2).exists(), "nothing was changed");
+    assert_eq!(net.json(1, 1, "ceph osd ls").unwrap(), serde_json::json!([0]));
+
+    // None of that used the token. A second host cannot use it.
+    succeed(&mut net.join(2, &token, addr(2), &[&second])).unwrap();
+    let said = refusal(&mut net.join(3, &token, addr(3), &[&disk("c")]));
+    assert!(said.contains("used up by a host") && said.contains("nacre token new"), "{said}");
+    let again = succeed(&mut net.join(2, &token, addr(2), &[&second])).unwrap();
+    assert!(again.contains("is a host of cluster"), "{again}");
+
+    // A token of another cluster.
+    net.init(4, addr(4), Family::V4.network(), &[]).unwrap();
+    let foreign = net.token(4, "").unwrap();
+    let said = refusal(&mut net.join(2, &foreign, addr(2), &[]));
+    assert!(said.contains("the token is of cluster"), "{said}");
+}
+
+/// Killed at any moment, the same command goes on where it stopped.
+#[test]
+fn interrupted_join_is_completed_by_running_it_again() {
+    let net = HostNet::new(2).unwrap();
+    let addr = |host| Family::V4.addr(host);
+    let run_and_kill = |command: &mut Command, after: Duration| {
+        let mut child =
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        thread::sleep(after);
+        // The child is `ip`, which became `nacre`.
+        let _ = child.kill();
+        child.wait().unwrap();
+    };
+    let steps = |n: u64| Duration::from_millis(25 * n);
+    let first = net.disk("a").unwrap();
+    let init = || {
+        let mut init = net.nacre(1, "init --no-systemd --yes");
+        init.args(["--addr", "10.9.0.1", "--network", "10.9.0.0/24", "--devices"]).arg(&first);
+        init
+    };
+    (1..12).for_each(|n| run_and_kill(&mut init(), steps(n)));
+    succeed(&mut init()).unwrap();
+    let token = net.token(1, "").unwrap();
+    let disks = ["b", "c"].map(|name| net.disk(name).unwrap());
+    let disks: Vec<&Path> = disks.iter().map(|path| path.as_path()).collect();
+    (1..16).for_each(|n| run_and_kill(&mut net.join(2, &token, addr(2), &disks), steps(n)));
+    succeed(&mut net.join(2, &token, addr(2), &disks)).unwrap();
+    let status = net.json(1, 1, "ceph status").unwrap();
+    assert_eq!((&status["osdmap"]["num_osds"], &status["osdmap"]["num_up_osds"]), (&3.into(), &3.into()));
+    assert_eq!(net.json(1, 1, "ceph host ls").unwrap().as_array().unwrap().len(), 2);
+}
