@@ -413,6 +413,7 @@ mod monitors;
 mod osds;
 mod pg_merge;
 mod pg_temp;
+mod placement;
 mod recreate;
 mod scrub;
 mod service_map;

@@ -19,6 +19,7 @@ const INACTIVE_FOR: Duration = Duration::from_secs(5);
 impl PgStats {
     pub fn health(&self, cx: &Context<'_>, map: &OsdMap, checks: &mut Checks) {
         groups(cx, self, map, checks);
+        self.check_placeable(cx, map, checks);
         scrubs(cx, self, map, checks);
         pools(cx, self, map, checks);
     }
@@ -41,14 +42,23 @@ struct Trouble {
     severity: Severity,
     /// By the word for the state.
     words: BTreeMap<&'static str, BTreeSet<PgId>>,
+    /// Those in a state that is a problem only because it lasts: its word, and for how long.
+    stuck: BTreeMap<PgId, (&'static str, Duration)>,
 }
 
 impl Trouble {
     fn new(code: &'static str, text: &'static str, severity: Severity) -> Trouble {
-        Trouble { code, text, severity, words: BTreeMap::new() }
+        Trouble { code, text, severity, words: BTreeMap::new(), stuck: BTreeMap::new() }
     }
     fn add(&mut self, word: &'static str, pg: PgId) {
         self.words.entry(word).or_default().insert(pg);
+    }
+    /// Adds it if the state has lasted long enough.
+    fn add_stuck(&mut self, word: &'static str, pg: PgId, lasts: Duration, min: Duration) {
+        if lasts >= min {
+            self.add(word, pg);
+            self.stuck.entry(pg).or_insert((word, lasts));
+        }
     }
     fn check(self, stats: &PgStats, map: &OsdMap, objects: Option<String>) -> Option<(&'static str, Check)> {
         let all: BTreeSet<PgId> = self.words.values().flatten().copied().collect();
@@ -69,7 +79,13 @@ impl Trouble {
                 let waiting =
                     if waiting.is_empty() { String::new() } else { format!(": waits for {waiting}") };
                 let acting = crate::output::list(map.pg_to_up_acting(pg).acting.iter());
-                format!("pg {pg} is {state}, acting {acting}{waiting}")
+                match self.stuck.get(&pg) {
+                    Some((word, lasts)) => format!(
+                        "pg {pg} is stuck {word} for {}, current state {state}, last acting {acting}{waiting}",
+                        output::age(lasts.as_secs())
+                    ),
+                    None => format!("pg {pg} is {state}, acting {acting}{waiting}"),
+                }
             })
             .collect();
         if all.len() > DETAILS_MAX {
@@ -93,15 +109,15 @@ fn groups(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) 
     let stuck = Duration::from_secs(cx.option("mon_pg_stuck_threshold").as_u64());
     for pg in all_pgs(map) {
         let state = stats.pg_state(map, pg);
-        // The PGs of a new pool need a moment first.
-        let creating = map.pool(pg.pool).is_some_and(|pool| pool.has(pool_flags::CREATING));
-        if state & s::ACTIVE == 0 && !(creating && state == 0) {
+        if state & s::ACTIVE == 0 {
+            // PGs of a new pool need time until their first report. If they have no OSDs, it never arrives.
+            let creating = map.pool(pg.pool).is_some_and(|pool| pool.has(pool_flags::CREATING));
+            let patience = if creating && state == 0 { stuck } else { INACTIVE_FOR };
             let word = [(s::PEERING, "peering"), (s::DOWN, "down"), (s::INCOMPLETE, "incomplete")]
                 .into_iter()
                 .find(|(bit, _)| state & bit != 0);
-            if stats.lasts(cx.now.mono, pg, Passing::Inactive) >= INACTIVE_FOR {
-                availability.add("inactive", pg);
-            }
+            let lasts = stats.lasts(cx.now.mono, pg, Passing::Inactive);
+            availability.add_stuck("inactive", pg, lasts, patience);
             if let Some((_, word)) = word {
                 availability.add(word, pg);
             }
@@ -113,8 +129,9 @@ fn groups(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) 
             if state & s::DEGRADED != 0 {
                 degraded.add("degraded", pg);
             }
-            if state & s::UNDERSIZED != 0 && stats.lasts(cx.now.mono, pg, Passing::Undersized) >= stuck {
-                degraded.add("undersized", pg);
+            if state & s::UNDERSIZED != 0 {
+                let lasts = stats.lasts(cx.now.mono, pg, Passing::Undersized);
+                degraded.add_stuck("undersized", pg, lasts, stuck);
             }
         }
         for (bit, word) in [

@@ -5,3 +5,4 @@ mod health;
 pub mod records;
 mod snap_trim;
 pub mod stats;
+mod unplaceable;
