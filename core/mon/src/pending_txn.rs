@@ -7,7 +7,7 @@ use crate::state::{Batch, State};
 use nacre_auth::{Entity, Entropy};
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{Incremental, OsdMap, OsdXinfo, Pool, osd_state};
+use nacre_proto::maps::{Incremental, Osd, OsdMap, OsdXinfo, Pool, osd_state};
 use nacre_proto::messages::DaemonMsg;
 use nacre_proto::types::{AuthName, EntityAddr};
 use nacre_wire::to_vec;
@@ -136,6 +136,27 @@ impl PendingTxn {
             inc.new_weight.insert(osd, weight);
             if was_in != (weight != 0) {
                 inc.new_last_in_change = now;
+            }
+        });
+    }
+    /// Marks an OSD out. Its reweight is kept for when it is in again.
+    pub fn mark_out(&mut self, osd: OsdId) {
+        let weight = self.map.weight(osd);
+        self.set_weight(osd, 0);
+        if let Some(known) = self.map.osd(osd).filter(|_| weight != 0) {
+            let xinfo = OsdXinfo { old_weight: weight, ..known.xinfo };
+            self.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
+        }
+    }
+    /// Marks an OSD in, with the reweight that it had before it was marked out.
+    pub fn mark_in(&mut self, osd: OsdId) {
+        let Some(known) = self.map.osd(osd) else { return };
+        let weight = if known.xinfo.old_weight == 0 { Osd::IN } else { known.xinfo.old_weight };
+        self.set_weight(osd, weight);
+        self.edit(|inc| {
+            // The map clears it for an OSD that is in. What the change says of the OSD itself comes after that.
+            if let Some(xinfo) = inc.new_xinfo.get_mut(&osd) {
+                xinfo.old_weight = 0;
             }
         });
     }

@@ -77,8 +77,7 @@ fn mark_in(call: &mut Call<'_>) -> Outcome {
         if call.pending.map().is_in(osd) {
             return format!("osd.{osd} is already in. ");
         }
-        let old = call.pending.map().osds[osd.index()].xinfo.old_weight;
-        call.pending.set_weight(osd, if old == 0 { Osd::IN } else { old });
+        call.pending.mark_in(osd);
         format!("marked in osd.{osd}. ")
     })
 }
@@ -88,7 +87,7 @@ fn mark_out(call: &mut Call<'_>) -> Outcome {
         if call.pending.map().is_out(osd) {
             return format!("osd.{osd} is already out. ");
         }
-        call.pending.set_weight(osd, 0);
+        call.pending.mark_out(osd);
         format!("marked out osd.{osd}. ")
     })
 }

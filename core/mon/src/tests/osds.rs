@@ -631,3 +631,35 @@ fn osd_with_the_only_copies_is_not_removed_without_force() {
     t.run(gone("osd purge", true));
     assert!(!t.map().exists(OsdId(3)));
 }
+
+#[test]
+fn reweight_survives_out_and_in() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let weight = |t: &TestMon| t.map().weight(OsdId(0));
+    let run = |t: &mut TestMon, prefix: &str| t.run(json!({ "prefix": prefix, "ids": ["0"] }));
+    t.run(json!({ "prefix": "osd reweight", "id": 0, "weight": 0.5 }));
+    for _ in 0..2 {
+        run(&mut t, "osd out");
+        assert_eq!((weight(&t), t.map().osds[0].xinfo.old_weight), (0, 0x8000));
+        assert_eq!(run(&mut t, "osd out"), "osd.0 is already out. ");
+        run(&mut t, "osd in");
+        assert_eq!((weight(&t), t.map().osds[0].xinfo.old_weight), (0x8000, 0));
+    }
+    // An operator's zero is not remembered.
+    t.run(json!({ "prefix": "osd reweight", "id": 0, "weight": 0.0 }));
+    run(&mut t, "osd in");
+    assert_eq!(weight(&t), 0x10000);
+}
+
+#[test]
+fn osd_that_goes_out_by_itself_returns_with_its_reweight_once() {
+    let (mut t, _) = TestMon::with_osds(4);
+    t.run(json!({ "prefix": "osd reweight", "id": 3, "weight": 0.25 }));
+    t.run(json!({ "prefix": "osd down", "ids": ["3"] }));
+    t.run(json!({ "prefix": "osd set", "key": "noup" }));
+    t.pass(Duration::from_secs(620));
+    assert!(t.map().is_out(OsdId(3)));
+    t.run(json!({ "prefix": "osd unset", "key": "noup" }));
+    t.boot(3, 6903, 1);
+    assert_eq!((t.map().weight(OsdId(3)), t.map().osds[3].xinfo.old_weight), (0x4000, 0));
+}

@@ -6,7 +6,7 @@ use crate::mon::Done;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use nacre_base::{OsdId, Time};
-use nacre_proto::maps::{MAX_OSDS, Osd, OsdXinfo, osd_state};
+use nacre_proto::maps::{MAX_OSDS, OsdXinfo, osd_state};
 use nacre_proto::messages::{LogLevel, OsdBoot};
 
 impl OsdMonitor {
@@ -65,7 +65,6 @@ impl OsdMonitor {
         }
         let is_new = !map.exists(osd);
         let auto_out = map.osd(osd).is_some_and(|o| o.has(osd_state::AUTOOUT));
-        let old_weight = map.osd(osd).map_or(0, |o| o.xinfo.old_weight);
         let xinfo = OsdXinfo {
             features: cx.sessions.osd_features(osd),
             ..map.osd(osd).map(|o| o.xinfo).unwrap_or_default()
@@ -94,7 +93,7 @@ impl OsdMonitor {
             || (auto_out && is("mon_osd_auto_mark_auto_out_in"));
         if wanted && map.is_out(osd) {
             if map.no_flags(osd) & osd_state::NOIN == 0 {
-                pending.set_weight(osd, if old_weight == 0 { Osd::IN } else { old_weight });
+                pending.mark_in(osd);
             } else if is_new {
                 pending.flip(osd, osd_state::NEW); // to be taken in when it may
             }

@@ -7,7 +7,7 @@ use crate::crush_edit;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use nacre_base::OsdId;
-use nacre_proto::maps::{OsdMap, OsdXinfo, osd_state};
+use nacre_proto::maps::{OsdMap, osd_state};
 use nacre_proto::messages::{FailureEvidence, LogLevel, OsdFailure};
 use std::time::Duration;
 
@@ -133,10 +133,8 @@ impl OsdMonitor {
                 continue;
             }
             inside -= 1;
-            pending.set_weight(osd, 0);
+            pending.mark_out(osd);
             pending.flip(osd, osd_state::AUTOOUT);
-            let xinfo = OsdXinfo { old_weight: map.weight(osd), ..state.xinfo };
-            pending.edit(|inc| inc.new_xinfo.insert(osd, xinfo));
             let text = format!("Marking osd.{osd} out (has been down for {interval} seconds)");
             cx.log(pending, LogLevel::Info, text);
         }
