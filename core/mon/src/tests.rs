@@ -403,6 +403,7 @@ mod balancer;
 mod check;
 mod commands;
 mod crashes;
+mod crush_location;
 mod damage;
 mod encodings;
 mod forced;

@@ -234,7 +234,19 @@ pub const ALL: &[Used] = &[
     )
     .range("0", "11")
     .at_start(),
-    used("osd_crush_update_on_start", &[Mon], "whether an OSD that starts is placed under its host in the CRUSH map"),
+    used(
+        "crush_location",
+        &[Mon],
+        "where an OSD that starts is placed in the CRUSH map, as `root=default rack=a host=b`; unless set, below its host, \
+         or where it is already",
+    )
+    .at_start(),
+    used(
+        "osd_crush_initial_weight",
+        &[Mon],
+        "the CRUSH weight of an OSD that starts for the first time; negative: its capacity in TiB",
+    ),
+    used("osd_crush_update_on_start", &[Mon], "whether an OSD that starts is placed in the CRUSH map"),
     used(
         "mon_min_osdmap_epochs",
         &[Mon, Osd],

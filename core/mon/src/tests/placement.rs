@@ -21,12 +21,12 @@ fn pool_with_rule(t: &mut TestMon, name: &str, rule: &str) {
     t.run(json!({ "prefix": "osd pool create", "pool": name, "pg_num": 8, "rule": rule }));
 }
 
-fn move_to(t: &mut TestMon, name: &str, place: &str) {
+pub(super) fn move_to(t: &mut TestMon, name: &str, place: &str) {
     t.run(json!({ "prefix": "osd crush move", "name": name, "args": [place] }));
 }
 
 /// Four OSDs in racks: 0 and 1 in `left`, 2 and 3 in `right`.
-fn in_two_racks() -> TestMon {
+pub(super) fn in_two_racks() -> TestMon {
     let (mut t, _) = TestMon::with_osds(4);
     for rack in ["left", "right"] {
         t.run(json!({ "prefix": "osd crush add-bucket", "name": rack, "type": "rack" }));

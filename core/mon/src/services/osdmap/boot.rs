@@ -6,6 +6,7 @@ use crate::mon::Done;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use nacre_base::{OsdId, Time};
+use nacre_options::known;
 use nacre_proto::maps::{MAX_OSDS, OsdXinfo, osd_state};
 use nacre_proto::messages::{LogLevel, OsdBoot};
 
@@ -98,14 +99,7 @@ impl OsdMonitor {
                 pending.flip(osd, osd_state::NEW); // to be taken in when it may
             }
         }
-        if cx.option("osd_crush_update_on_start").as_bool() {
-            let crush = &pending.map().crush;
-            let weight = crush_edit::weight_of_capacity(boot.capacity);
-            if let Some(crush) = crush_edit::place_new_osd(crush, osd, weight, &boot.host, &boot.device_class)
-            {
-                pending.edit_crush(crush);
-            }
-        }
+        place(cx, osd, boot, pending);
         let mut metadata = boot.metadata.clone();
         metadata.insert("hostname".to_string(), boot.host.clone());
         metadata.insert("front_addr".to_string(), boot.public.to_string());
@@ -123,5 +117,31 @@ impl OsdMonitor {
             let text = format!("osd.{osd} crashes soon after each start: it is held down for {secs} s");
             cx.log(pending, LogLevel::Warn, text);
         }
+    }
+}
+
+/// Places a booting OSD in the CRUSH map: where `crush_location` says, or below its host. One that is somewhere
+/// else already stays there, unless its disk moved to another host.
+fn place(cx: &Context<'_>, osd: OsdId, boot: &OsdBoot, pending: &mut PendingTxn) {
+    let set = cx.state.config_values("osd".to_string(), osd.to_string(), boot.host.clone());
+    let option = |name: &str| {
+        let of_osd = set.get(name).and_then(|text| known(name).parse(text).ok());
+        of_osd.unwrap_or_else(|| cx.option(name))
+    };
+    if !option("osd_crush_update_on_start").as_bool() {
+        return;
+    }
+    let crush = &pending.map().crush;
+    let weight = match option("osd_crush_initial_weight").as_f64() {
+        weight if weight >= 0.0 => (weight * 65536.0) as u32,
+        _ => crush_edit::weight_of_capacity(boot.capacity),
+    };
+    let location = crush_edit::parse_location(&option("crush_location").to_string());
+    let location = location.unwrap_or_else(|| {
+        let last = cx.state.osdmap.metadata.get(&osd).and_then(|metadata| metadata.get("hostname"));
+        crush_edit::location_at_boot(crush, osd, &boot.host, last.map(String::as_str))
+    });
+    if let Some(crush) = crush_edit::place_osd(crush, osd, weight, &location, &boot.device_class) {
+        pending.edit_crush(crush);
     }
 }
