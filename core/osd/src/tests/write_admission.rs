@@ -3,9 +3,9 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use bytes::Bytes;
-use nacre_base::errno::ENOSPC;
+use nacre_base::errno::{EDQUOT, ENOSPC};
 use nacre_base::{Name, OsdId, PgId};
-use nacre_proto::maps::map_flags;
+use nacre_proto::maps::{map_flags, pool_flags};
 use nacre_proto::messages::pg_state;
 use nacre_proto::types::{Extent, ObjectLocator, Op, object_hash, op_flags};
 use std::collections::BTreeMap;
@@ -156,6 +156,41 @@ fn full_flag_refuses_only_writes_that_grow() {
     let waits = w.submit("c", append());
     w.run_for(Duration::from_secs(2));
     assert!(!w.replies.contains_key(&waits));
+}
+
+/// The first `rbd rm` of a pool creates `rbd_trash`, and said ENOENT.
+#[test]
+fn small_object_of_keys_is_created_in_a_full_cluster_on_request() {
+    let keys = |n: usize| {
+        let pairs = (0..n).map(|n| (format!("{n:030}").as_str().into(), Bytes::from_static(&[7; 100])));
+        vec![Op::OmapSetVals(pairs.collect())]
+    };
+    let mut w = three_objects();
+    w.change(|map, inc| inc.new_flags = Some(map.flags | map_flags::FULL));
+    w.nodes[REPLICA].view.free = Some(20 * MIB);
+    w.run_for(Duration::from_secs(1));
+    assert_eq!(try_ops(&mut w, "trash", keys(1)), 0);
+    assert_eq!(try_ops(&mut w, "large", keys(100)), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "data", [keys(1), write("x")].concat()), -ENOSPC);
+    assert_eq!(try_ops(&mut w, "empty", vec![Op::Create { exclusive: false }]), -ENOSPC);
+    let waits = w.submit("other", keys(1));
+    w.run_for(Duration::from_secs(2));
+    assert!(!w.replies.contains_key(&waits), "without the flag it waits");
+
+    let quota = |w: &mut World, max_objects| {
+        w.change(|map, inc| {
+            let mut pool = map.pools[&POOL].as_ref().clone();
+            pool.flags |= pool_flags::FULL_QUOTA | pool_flags::FULL;
+            pool.quota_max_objects = max_objects;
+            inc.new_pools.insert(POOL, pool.into());
+        });
+        w.run_for(Duration::from_secs(1));
+    };
+    quota(&mut w, 0);
+    assert_eq!(try_ops(&mut w, "trash2", keys(1)), 0);
+    quota(&mut w, 3);
+    assert_eq!(try_ops(&mut w, "trash3", keys(1)), -EDQUOT);
+    assert_eq!(try_ops(&mut w, "trash", keys(2)), 0);
 }
 
 /// Memory of a small OSD.

@@ -9,8 +9,12 @@ use nacre_base::Epoch;
 use nacre_base::errno::{EDQUOT, ENOSPC};
 use nacre_proto::maps::{OsdMap, Pool, map_flags, pool_flags};
 use nacre_proto::messages::OsdOpReply;
+use nacre_proto::transaction::Change;
 use nacre_proto::types::{ObjectId, Op, op_flags};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The most that a new object of keys alone may take on a full disk.
+const KEYS_MAX: u64 = 16 << 10;
 
 /// Writes that wait for space, in order for each object.
 #[derive(Default)]
@@ -54,13 +58,20 @@ impl ClientOps {
         let force = op.request.has_flag(op_flags::message::FULL_FORCE);
         let growth = if deletes && change.others.is_empty() || change.txn.is_empty() {
             Growth::Less
-        } else if !deletes && (change.objects > 0 || change.bytes > 0) && !force {
+        } else if !deletes
+            && (change.objects > 0 || change.bytes > 0)
+            && !force
+            && !helps_removal(&op, change)
+        {
             Growth::More
         } else {
             Growth::Same
         };
         let pool = ctx.map.pool(pg.history.pg.pool);
-        let errno = pool.and_then(|pool| full(&ctx.map, pool)).filter(|_| growth == Growth::More);
+        // A limit of objects counts those, too.
+        let adds_object = change.objects > 0 && pool.is_some_and(|pool| pool.quota_max_objects > 0);
+        let errno = pool.and_then(|pool| full(&ctx.map, pool));
+        let errno = errno.filter(|errno| growth == Growth::More || *errno == EDQUOT && adds_object);
         let members = pg.members.keys().copied().chain([pg.history.me]);
         let bytes = bytes_for(&change.txn);
         let verdict = ctx.budget.credits.verdict(members, bytes, growth);
@@ -111,6 +122,14 @@ impl ClientOps {
             }
         }
     }
+}
+
+/// Whether a write creates a small object of keys alone, without data, for a client that does not wait for space.
+/// librbd does that to remove an image: it first moves it into the pool's trash, `rbd_trash`, which may not exist
+/// yet. Keys of existing objects are admitted as well.
+fn helps_removal(op: &ClientOp, change: &ObjectChange) -> bool {
+    let sets_keys = change.txn.changes.iter().any(|(_, change)| matches!(change, Change::OmapSet(_)));
+    has_full_try(op) && sets_keys && change.bytes <= 0 && bytes_for(&change.txn) <= KEYS_MAX
 }
 
 /// Whether the client wants an error rather than to wait for space.
