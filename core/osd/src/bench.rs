@@ -9,20 +9,45 @@ use std::collections::BTreeSet;
 
 /// Without arguments Ceph writes 1 GiB; the store here shares its log with clients.
 const TOTAL_DEFAULT: u64 = 256 << 20;
-const TOTAL_MAX: u64 = 1 << 30;
 const SIZE_DEFAULT: u64 = 4 << 20;
-const SIZE_MAX: u64 = 32 << 20;
+/// The largest write, whatever the options say: the store takes no larger transaction.
+const SIZE_MAX: u64 = 64 << 20;
+/// Writes below this are limited by their number, others by their bytes.
+const SMALL: u64 = 1 << 20;
 /// Under way at a time, in bytes and in writes.
 const WINDOW_BYTES: u64 = 64 << 20;
 const WINDOW: usize = 64;
 /// The object that is written over again from its start once it has this many bytes.
 const SPAN: u64 = 64 << 20;
 
+/// How much a benchmark may write, so that it ends soon and clients hardly notice. The options of Ceph's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BenchLimits {
+    /// `osd_bench_max_block_size`
+    pub size_max: u64,
+    /// `osd_bench_duration`, in seconds.
+    pub duration: u64,
+    /// `osd_bench_small_size_max_iops`
+    pub small_iops: u64,
+    /// `osd_bench_large_size_max_throughput`, in bytes per second.
+    pub large_throughput: u64,
+}
+
 /// Why none was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BenchError {
-    #[error("a benchmark writes 1 to {TOTAL_MAX} bytes, in pieces of 1 to {SIZE_MAX}")]
-    Bounds,
+    #[error(
+        "block 'size' values are capped at {}. If you wish to use a higher value, please adjust \
+         'osd_bench_max_block_size'",
+        binary(*.0)
+    )]
+    Size(u64),
+    #[error(
+        "'count' values greater than {max} for a block size of {}, assuming {assumed} seconds, can cause ill effects \
+         on osd.  Please adjust '{option}' with a higher value if you wish to use a higher 'count'.",
+        binary(*.size)
+    )]
+    Count { max: u64, size: u64, assumed: String, option: &'static str },
     #[error("a benchmark is running")]
     Busy,
     #[error("there is not enough space")]
@@ -44,12 +69,28 @@ pub struct Bench {
 }
 
 /// Zero stands for what was not said.
-pub fn bounds(count: u64, size: u64, available: u64) -> Result<(u64, u64), BenchError> {
+pub fn bounds(count: u64, size: u64, available: u64, limits: BenchLimits) -> Result<(u64, u64), BenchError> {
     let total = if count == 0 { TOTAL_DEFAULT } else { count };
-    let size = if size == 0 { SIZE_DEFAULT } else { size }.min(total);
-    if total > TOTAL_MAX || size > SIZE_MAX {
-        return Err(BenchError::Bounds);
+    let size = if size == 0 { SIZE_DEFAULT } else { size };
+    let size_max = limits.size_max.min(SIZE_MAX);
+    if size > size_max {
+        return Err(BenchError::Size(size_max));
     }
+    let BenchLimits { duration, small_iops, large_throughput, .. } = limits;
+    let (max, assumed, option) = if size < SMALL {
+        let max = size.saturating_mul(duration).saturating_mul(small_iops);
+        (max, format!("{small_iops} IOPS"), "osd_bench_small_size_max_iops")
+    } else {
+        let max = large_throughput.saturating_mul(duration);
+        (max, format!("{}/s", binary(large_throughput)), "osd_bench_large_size_max_throughput")
+    };
+    // Without a count, Nacre chose it.
+    if count > max {
+        let assumed = format!("{assumed}, for {duration}");
+        return Err(BenchError::Count { max, size, assumed, option });
+    }
+    let total = total.min(max.max(1));
+    let size = size.min(total);
     // What is written over is given back only when the transaction that did so is durable.
     if available < 4 * (SPAN + WINDOW_BYTES) {
         return Err(BenchError::NoSpace);
@@ -114,6 +155,17 @@ impl Bench {
     }
 }
 
+/// A size in units of 1024: `64 MiB`.
+fn binary(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    let unit = 1_u64 << (10 * power);
+    match bytes % unit {
+        0 => format!("{} {}", bytes / unit, units[power]),
+        _ => format!("{:.1} {}", bytes as f64 / unit as f64, units[power]),
+    }
+}
+
 fn object() -> StoredId {
     StoredId::meta("bench")
 }
@@ -141,18 +193,46 @@ mod tests {
         assert_eq!(result["iops"], 1.5);
     }
 
+    const LIMITS: BenchLimits =
+        BenchLimits { size_max: 64 << 20, duration: 30, small_iops: 100, large_throughput: 100 << 20 };
+
     #[test]
     fn a_bench_neither_fills_the_device_nor_the_memory() {
-        let all = bounds(TOTAL_MAX, SIZE_MAX, u64::MAX).unwrap();
-        assert_eq!(bounds(TOTAL_MAX + 1, 0, u64::MAX), Err(BenchError::Bounds));
-        assert_eq!(bounds(TOTAL_MAX, SIZE_MAX + 1, u64::MAX), Err(BenchError::Bounds));
-        assert_eq!(bounds(0, 0, 1 << 20), Err(BenchError::NoSpace));
-        assert_eq!(bounds(100, 0, u64::MAX), Ok((100, 100)));
+        let all = bounds(1 << 30, 32 << 20, u64::MAX, LIMITS).unwrap();
+        assert_eq!(bounds(0, 0, 1 << 20, LIMITS), Err(BenchError::NoSpace));
+        assert_eq!(bounds(100, 0, u64::MAX, LIMITS), Ok((100, 100)));
         let mut bench = Bench::new(Time::ZERO, all, ConnId::Accepted(1), 1);
         for token in 0..2 {
             assert!(bench.next().is_some());
             bench.began(token);
         }
         assert_eq!(bench.next(), None);
+    }
+
+    #[test]
+    fn bench_has_the_limits_of_ceph() {
+        let refused = |count, size| bounds(count, size, u64::MAX, LIMITS).unwrap_err().to_string();
+        assert_eq!(bounds(12_288_000, 4096, u64::MAX, LIMITS), Ok((12_288_000, 4096)));
+        assert_eq!(
+            refused(12_288_001, 4096),
+            "'count' values greater than 12288000 for a block size of 4 KiB, assuming 100 IOPS, for 30 seconds, can \
+             cause ill effects on osd.  Please adjust 'osd_bench_small_size_max_iops' with a higher value if you wish \
+             to use a higher 'count'."
+        );
+        assert_eq!(
+            refused(104_857_600_000, 0),
+            "'count' values greater than 3145728000 for a block size of 4 MiB, assuming 100 MiB/s, for 30 seconds, can \
+             cause ill effects on osd.  Please adjust 'osd_bench_large_size_max_throughput' with a higher value if you \
+             wish to use a higher 'count'."
+        );
+        assert_eq!(
+            refused(1 << 30, 100 << 20),
+            "block 'size' values are capped at 64 MiB. If you wish to use a higher value, please adjust \
+             'osd_bench_max_block_size'"
+        );
+        let more = BenchLimits { small_iops: 1000, ..LIMITS };
+        assert!(bounds(12_288_001, 4096, u64::MAX, more).is_ok());
+        // A count that was not given is not refused.
+        assert_eq!(bounds(0, 4096, u64::MAX, LIMITS), Ok((12_288_000, 4096)));
     }
 }

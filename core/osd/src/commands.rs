@@ -203,7 +203,7 @@ fn start_bench(
     };
     let refused = |error: BenchError| {
         let code = match error {
-            BenchError::Bounds => EINVAL,
+            BenchError::Size(_) | BenchError::Count { .. } => EINVAL,
             BenchError::Busy => EBUSY,
             BenchError::NoSpace => ENOSPC,
         };
@@ -213,7 +213,8 @@ fn start_bench(
         return Err(refused(BenchError::Busy));
     }
     let (count, size) = (number("count")?, number("size")?);
-    let bounds = bench::bounds(count, size, store.statfs().available).map_err(refused)?;
+    let bounds = bench::bounds(count, size, store.statfs().available, osd.options.bench());
+    let bounds = bounds.map_err(refused)?;
     osd.bench = Some(Bench::new(now.mono, bounds, conn, tid));
     Ok(())
 }

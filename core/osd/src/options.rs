@@ -1,6 +1,7 @@
 //! Options as an OSD reads them: what `ceph tell osd.N` set while this process lives, else what the monitors'
 //! configuration says, else the default.
 
+use crate::bench::BenchLimits;
 use crate::op_tracker::Keep;
 use crate::pg::log::LogLimits;
 use crate::scrub_scheduler::ScrubConfig;
@@ -40,6 +41,7 @@ struct Settings {
     backfills: u32,
     maps_kept: u32,
     backs_off_at_once: bool,
+    bench: BenchLimits,
 }
 
 impl Default for Options {
@@ -123,6 +125,9 @@ impl Options {
     /// Whether clients get a backoff as soon as a placement group peers.
     pub fn backs_off_at_once(&self) -> bool {
         self.settings.backs_off_at_once
+    }
+    pub fn bench(&self) -> BenchLimits {
+        self.settings.bench
     }
     /// How much each placement group remembers, as long as there is memory.
     pub fn logs(&self) -> LogLimits {
@@ -211,6 +216,12 @@ impl Settings {
             backfills: number("osd_max_backfills") as u32,
             maps_kept: number("mon_min_osdmap_epochs") as u32,
             backs_off_at_once: flag("osd_backoff_on_peering"),
+            bench: BenchLimits {
+                size_max: number("osd_bench_max_block_size"),
+                duration: number("osd_bench_duration"),
+                small_iops: number("osd_bench_small_size_max_iops"),
+                large_throughput: number("osd_bench_large_size_max_throughput"),
+            },
         }
     }
 }
