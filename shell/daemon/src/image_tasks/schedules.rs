@@ -108,9 +108,12 @@ impl Schedules {
         all.map(|every| every.next(minute)).min()
     }
 
+    /// The schedules of a level and of its parts. If it has none itself, also the one that it inherits.
     pub fn list(&self, within: &Level) -> String {
+        let nearest = within.outwards().find(|level| self.of(level).is_some()).map(|level| level.id());
         let shown = |(level, schedule): &(Level, BTreeSet<Every>)| json!({ "name": level.name(), "schedule": entries(schedule) });
-        let rows = self.0.iter().filter(|(_, (level, _))| level.is_in(within));
+        let rows = self.0.iter();
+        let rows = rows.filter(|(id, (level, _))| level.is_in(within) || Some(*id) == nearest.as_ref());
         written_long(&Value::Object(rows.map(|(id, row)| (id.clone(), shown(row))).collect()))
     }
 }
@@ -177,6 +180,31 @@ mod tests {
         assert_eq!(all.soonest(6), Some(7));
         all.set(leaf.clone(), BTreeSet::new());
         assert_eq!(all.next(&leaf, 6), Some(60));
+    }
+
+    #[test]
+    fn list_shows_the_inherited_schedule() {
+        let mut all = Schedules::default();
+        let names = |all: &Schedules, level: &Level| {
+            let listed: Value = serde_json::from_str(&all.list(level)).unwrap();
+            let rows = listed.as_object().unwrap().values();
+            rows.map(|row| row["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        };
+        let namespace = Level { image: None, ..image(2, "n", "") };
+        assert_eq!(names(&all, &pool(2)), [""; 0]);
+        all.set(Level::default(), every("7m"));
+        for level in [Level::default(), pool(2), namespace.clone(), image(2, "n", "1f")] {
+            assert_eq!(names(&all, &level), [""]);
+        }
+        all.set(pool(2), every("1h"));
+        all.set(pool(3), every("1h"));
+        assert_eq!(names(&all, &pool(2)), ["pool2/"]);
+        assert_eq!(names(&all, &namespace), ["pool2/"], "the nearest one");
+        assert_eq!(names(&all, &pool(4)), [""]);
+        all.set(image(2, "n", "1f"), every("5m"));
+        assert_eq!(names(&all, &pool(2)), ["pool2/", "pool2/n/name-1f"]);
+        assert_eq!(names(&all, &namespace), ["pool2/", "pool2/n/name-1f"]);
+        assert_eq!(names(&all, &Level::default()).len(), 4);
     }
 
     #[test]
