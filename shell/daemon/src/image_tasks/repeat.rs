@@ -180,6 +180,28 @@ impl Decode for Mirrored {
     }
 }
 
+/// The state of a snapshot that is for mirrors; none of any other. Ceph: `SnapshotInfo`.
+struct MirrorState(Option<u8>);
+
+impl MirrorState {
+    /// Ceph: `MIRROR_SNAPSHOT_STATE_PRIMARY`. The others are of images that were demoted or never primary.
+    const PRIMARY: u8 = 0;
+    /// Ceph: `SNAPSHOT_NAMESPACE_TYPE_MIRROR`.
+    const KIND: u32 = 3;
+}
+
+impl Decode for MirrorState {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("SnapshotInfo", 1, |r, _| {
+            let _id = u64::decode(r)?;
+            r.versioned("SnapshotNamespace", 1, |r, _| {
+                let is_of_mirror = u32::decode(r)? == MirrorState::KIND;
+                Ok(MirrorState(if is_of_mirror { Some(u8::decode(r)?) } else { None }))
+            })
+        })
+    }
+}
+
 impl Images {
     /// All pools for images and the namespaces in them.
     fn places(&self) -> Result<Vec<Level>, Trouble> {
@@ -220,7 +242,10 @@ impl Images {
             )?;
             let page = page.unwrap_or_default();
             for (id, _) in &page {
-                if !self.mirrored(&at, id)?.is_some_and(|image| image.is_enabled && image.by_snapshots) {
+                let mirrored = self.mirrored(&at, id)?;
+                if !mirrored.is_some_and(|image| image.is_enabled && image.by_snapshots)
+                    || !self.is_primary(&at, id)?
+                {
                     continue;
                 }
                 let Some(name) = self.call::<String>(&at, "rbd_directory", "dir_get_name", id)? else {
@@ -280,6 +305,20 @@ impl Images {
 
     fn mirrored(&self, at: &Place, id: &String) -> Result<Option<Mirrored>, Failure> {
         self.call(at, "rbd_mirroring", "mirror_image_get", id)
+    }
+
+    /// Whether snapshots for mirrors are made of the image here, by the last of them.
+    fn is_primary(&self, at: &Place, id: &str) -> Result<bool, Failure> {
+        let header = format!("rbd_header.{id}");
+        let snaps = self.call::<(u64, Vec<u64>)>(at, &header, "get_snapcontext", &Bytes::new())?;
+        // The newest is first.
+        for snap in snaps.map_or_else(Vec::new, |(_, snaps)| snaps) {
+            let state = self.call::<MirrorState>(at, &header, "snapshot_get", &snap)?;
+            if let Some(MirrorState(Some(state))) = state {
+                return Ok(state == MirrorState::PRIMARY);
+            }
+        }
+        Ok(true)
     }
 
     fn mirror_mode(&self, at: &Place) -> Result<Option<u32>, Failure> {
