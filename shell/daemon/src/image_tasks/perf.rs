@@ -28,7 +28,7 @@ impl Worker {
             return Err(trouble(errno::EINVAL, "invalid command"));
         };
         let pools = self.images().pools_named(wanted.as_ref().map(|(pool, _)| pool.as_str()))?;
-        let namespace = wanted.and_then(|(_, namespace)| namespace);
+        let namespace = wanted.map(|(_, namespace)| namespace);
         let mut figures = self.figures()?;
         figures.retain(|row| pools.contains_key(&row.image.pool));
         figures.retain(|row| namespace.as_ref().is_none_or(|wanted| *wanted == row.image.namespace));
@@ -45,14 +45,14 @@ impl Worker {
     }
 }
 
-/// `[POOL[/NAMESPACE]]`: all pools, or one, and there all namespaces or one.
-fn wanted(spec: &str) -> Result<Option<(String, Option<String>)>, Trouble> {
+/// `[POOL[/NAMESPACE]]`: everything, or one namespace of a pool. Without a name that is the default one, as in Ceph.
+fn wanted(spec: &str) -> Result<Option<(String, String)>, Trouble> {
     let parts: Vec<&str> = spec.split('/').collect();
     match parts[..] {
         [""] => Ok(None),
-        [pool] => Ok(Some((pool.to_string(), None))),
+        [pool] => Ok(Some((pool.to_string(), String::new()))),
         [pool, namespace] if !pool.is_empty() && !namespace.is_empty() => {
-            Ok(Some((pool.to_string(), Some(namespace.to_string()))))
+            Ok(Some((pool.to_string(), namespace.to_string())))
         }
         _ => Err(trouble(errno::EINVAL, format!("Invalid pool spec: {spec}"))),
     }
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn a_pool_and_a_namespace_are_named_or_left_out() {
         let of = |spec| wanted(spec).map_err(|e| e.text);
-        let pool = |name: &str, namespace: Option<&str>| Ok(Some((name.into(), namespace.map(Into::into))));
-        assert_eq!((of(""), of("p"), of("p/n")), (Ok(None), pool("p", None), pool("p", Some("n"))));
+        let pool = |name: &str, namespace: &str| Ok(Some((name.into(), namespace.into())));
+        assert_eq!((of(""), of("p"), of("p/n")), (Ok(None), pool("p", ""), pool("p", "n")));
         for bad in ["p/", "/n", "a/b/c", "/"] {
             assert_eq!(of(bad), Err(format!("Invalid pool spec: {bad}")));
         }
