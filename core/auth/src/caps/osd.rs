@@ -134,6 +134,13 @@ impl OsdCaps {
             }
     }
 
+    /// Whether an entity at this address may write some object of the pool. Namespaces and names of objects do not
+    /// count: a client that is limited to them still takes its snapshot ids from the pool.
+    pub fn may_write_in(&self, pool: &str, from: IpAddr) -> bool {
+        let mut here = self.grants.iter().filter(|grant| network::admits(&grant.network, from));
+        self.everything || here.any(|grant| grant.may_write_in(pool))
+    }
+
     /// Whether an entity at this address is an administrator, which may do what is no operation on objects.
     pub fn is_allow_all(&self, from: IpAddr) -> bool {
         self.everything
@@ -144,6 +151,20 @@ impl OsdCaps {
 impl Grant {
     fn is_everything(&self) -> bool {
         matches!(&self.what, What::Allow { at, spec: Spec::Everything } if *at == Match::default())
+    }
+
+    /// Grants that name no pool count only if they hold everywhere, as in Ceph.
+    fn may_write_in(&self, pool: &str) -> bool {
+        let names = |at: &PoolNamespace| at.pool.as_deref() == Some(pool);
+        match &self.what {
+            What::Allow { at, spec } => {
+                spec.gives().may_write() && (*at == Match::default() || names(&at.place))
+            }
+            What::Profile { name, at } => {
+                let writes = profile(name).iter().any(|part| part.gives.may_write());
+                writes && (*at == PoolNamespace::default() || names(at))
+            }
+        }
     }
 
     /// What it gives where the operation is.
@@ -160,6 +181,14 @@ impl Grant {
 }
 
 impl Gives<'_> {
+    fn may_write(self) -> bool {
+        match self {
+            Gives::Everything => true,
+            Gives::Letters(letters) => letters.write,
+            Gives::Class { .. } => false,
+        }
+    }
+
     fn suffices(self, op: &OsdAccess<'_>) -> bool {
         match self {
             Gives::Everything => true,

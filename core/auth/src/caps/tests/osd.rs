@@ -225,3 +225,35 @@ fn what_is_printed() {
         let _ = caps.map(|caps| comes_back(&caps, OsdCaps::parse));
     }
 }
+
+/// Namespaces do not count: ceph-csi limits users to one, and they make snapshots.
+#[test]
+fn snapshot_ids_are_given_to_entities_that_may_write_some_object_of_the_pool() {
+    let may = |caps: &str| OsdCaps::parse(caps).unwrap().may_write_in("p", [10, 1, 2, 3].into());
+    for yes in [
+        "allow *",
+        "allow rwx",
+        "profile rbd",
+        "profile rbd pool=p",
+        "profile rbd pool=p namespace=n",
+        "allow rw pool=p namespace=n",
+        "allow rw pool=p object_prefix x",
+        "allow r, allow w pool=p namespace=n",
+    ] {
+        assert!(may(yes), "{yes}");
+    }
+    for no in [
+        "allow r",
+        "allow x pool=p",
+        "allow class rbd",
+        "profile rbd pool=q",
+        "profile rbd namespace=n",
+        "profile rbd-read-only pool=p",
+        "allow rw namespace=n",
+        "allow rw object_prefix x",
+        "allow rw pool=q",
+        "allow rw pool=p network 11.0.0.0/8",
+    ] {
+        assert!(!may(no), "{no}");
+    }
+}
