@@ -8,7 +8,7 @@ use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, no_room, refuse};
 use crate::services::auth::entity_bytes;
 use nacre_auth::caps::{CapsError, MgrCaps, MonCaps, OsdCaps, mds};
 use nacre_auth::{Entity, Secret, keyring, same_bytes};
-use nacre_base::{OsdId, errno};
+use nacre_base::errno;
 use nacre_command::Format;
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ const NAME_MAX: usize = 256;
 
 type Caps = BTreeMap<String, String>;
 
-fn invalid(text: impl Into<String>) -> Refusal {
+pub(super) fn invalid(text: impl Into<String>) -> Refusal {
     refuse(errno::EINVAL, text)
 }
 
@@ -95,8 +95,14 @@ fn checked(pairs: Vec<(String, String)>) -> Result<Caps, Refusal> {
     Ok(pairs.into_iter().collect())
 }
 
+/// Capabilities of a keyring. There they may be empty, and grant nothing.
+fn check_in_keyring(daemon: &str, text: &str) -> Result<(), Refusal> {
+    let is_known = matches!(daemon, "mon" | "mgr" | "osd" | "mds");
+    if is_known && text.trim().is_empty() { Ok(()) } else { check(daemon, text) }
+}
+
+/// Capabilities of a command, which are a mistake if they are empty.
 fn check(daemon: &str, text: &str) -> Result<(), Refusal> {
-    // Capabilities that grant nothing are tolerated where an old cluster has them. Setting them is a mistake.
     let blank = |daemon: &'static str, to_end: bool| match text.trim().is_empty() {
         true => {
             let at = if to_end { text.len() } else { 0 };
@@ -127,8 +133,17 @@ impl Call<'_> {
     }
 }
 
-/// All of them, or none if there is no room.
+/// All of them, or none if there is no space.
 pub(super) fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Result<(), Refusal> {
+    put_beside(call, entities, 0)
+}
+
+/// The same if there is also space for this many bytes of something else.
+pub(super) fn put_beside(
+    call: &mut Call<'_>,
+    entities: Vec<(AuthName, Entity)>,
+    bytes: usize,
+) -> Result<(), Refusal> {
     let (batch, known) = (&call.pending.batch, &call.state.auth.keys.entities);
     let more: usize = entities.iter().map(|(name, entity)| entity_bytes(name, entity)).sum();
     let added = entities.iter().filter(|(name, _)| !known.contains_key(name)).count();
@@ -137,7 +152,7 @@ pub(super) fn put(call: &mut Call<'_>, entities: Vec<(AuthName, Entity)>) -> Res
             format!("the limit of {ENTITIES_MAX} users and daemons is reached: remove some (`ceph auth rm`)");
         return Err(refuse(errno::ENOSPC, text));
     }
-    if call.state.client_bytes() + batch.client_bytes() + more > KEPT_MAX {
+    if call.state.client_bytes() + batch.client_bytes() + more + bytes > KEPT_MAX {
         return Err(no_room());
     }
     call.pending.batch.auth.entities.extend(entities.into_iter().map(|(name, entity)| (name, Some(entity))));
@@ -158,7 +173,12 @@ pub(super) fn new_key(call: &mut Call<'_>) -> Secret {
 }
 
 /// Whether the entity exists exactly as requested; false if it does not exist.
-fn is_there(call: &Call<'_>, name: &AuthName, key: Option<&Secret>, caps: &Caps) -> Result<bool, Refusal> {
+pub(super) fn is_there(
+    call: &Call<'_>,
+    name: &AuthName,
+    key: Option<&Secret>,
+    caps: &Caps,
+) -> Result<bool, Refusal> {
     let Some(known) = call.entity(name) else { return Ok(false) };
     if key.is_some_and(|key| !same_bytes(key.key(), known.key.key())) {
         return Err(refuse(errno::EEXIST, format!("entity {name} exists but key does not match")));
@@ -278,7 +298,8 @@ fn add(call: &mut Call<'_>) -> Outcome {
             return Err(invalid("caps cannot be specified both in keyring and in command"));
         }
         if caps.is_empty() {
-            caps = checked(given.caps.into_iter().collect())?;
+            given.caps.iter().try_for_each(|(daemon, text)| check_in_keyring(daemon, text))?;
+            caps = given.caps;
         }
         key = Some(given.key);
     }
@@ -306,7 +327,7 @@ fn import(call: &mut Call<'_>) -> Outcome {
             return Err(invalid("auth import: no caps supplied"));
         }
         for (daemon, text) in &entity.caps {
-            check(daemon, text).map_err(|why| invalid(format!("{name}: {}", why.text)))?;
+            check_in_keyring(daemon, text).map_err(|why| invalid(format!("{name}: {}", why.text)))?;
         }
         if call.entity(&name) != Some(&entity) {
             new.push((name, entity));
@@ -334,47 +355,4 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         true => Answer::said("updated"),
         false => Answer::said(format!("entity {name} does not exist")),
     }
-}
-
-// ---- OSDs ----
-
-fn of_osd(osd: OsdId) -> AuthName {
-    AuthName::new(EntityType::Osd, osd.to_string())
-}
-
-/// The OSD's entity from the -i input of `osd new`, if there is one. None if it is registered already.
-pub(super) fn osd_to_add(call: &Call<'_>, osd: OsdId) -> Result<Option<(AuthName, Entity)>, Refusal> {
-    let Some(secret) = osd_secret(call.input)? else { return Ok(None) };
-    let caps = [("mgr", "allow profile osd"), ("mon", "allow profile osd"), ("osd", "allow *")];
-    let caps = caps.map(|(daemon, text)| (daemon.to_string(), text.to_string())).into();
-    let name = of_osd(osd);
-    let known = is_there(call, &name, Some(&secret), &caps)?;
-    Ok((!known).then_some((name, Entity { key: secret, caps })))
-}
-
-fn osd_secret(input: &[u8]) -> Result<Option<Secret>, Refusal> {
-    if input.is_empty() {
-        return Ok(None);
-    }
-    let given: Value = serde_json::from_slice(input).unwrap_or_default();
-    let given = given
-        .as_object()
-        .ok_or_else(|| invalid(format!("{} must be a JSON object", String::from_utf8_lossy(input).trim())))?;
-    if given.contains_key("cephx_lockbox_secret") || given.contains_key("dmcrypt_key") {
-        let text = "not in Nacre: keys of encrypted disks are not stored by the monitors";
-        return Err(refuse(errno::EOPNOTSUPP, text));
-    }
-    let Some(secret) = given.get("cephx_secret") else { return Ok(None) };
-    let secret = secret.as_str().and_then(|text| Secret::from_base64(text).ok());
-    secret.map(Some).ok_or_else(|| invalid("invalid cephx secret."))
-}
-
-/// Before the OSD map is changed: there may be no room.
-pub(super) fn add_osd(call: &mut Call<'_>, osd: Option<(AuthName, Entity)>) -> Result<(), Refusal> {
-    put(call, osd.into_iter().collect())
-}
-
-/// Removes the key of an OSD that is gone for good: the next OSD with its id gets another key.
-pub(super) fn forget_osd(call: &mut Call<'_>, osd: OsdId) {
-    forget(call, of_osd(osd));
 }

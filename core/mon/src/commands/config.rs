@@ -31,7 +31,7 @@ pub const COMMANDS: &[Row] = &[
 
 const KINDS: [&str; 6] = ["auth", "mon", "mgr", "osd", "mds", "client"];
 /// Bytes under one key.
-const VALUE_MAX: usize = 64 << 10;
+pub(super) const VALUE_MAX: usize = 64 << 10;
 
 /// The section and the mask of a target: `osd/class:ssd`.
 pub(super) fn target(who: &str) -> Result<(String, String), Refusal> {
@@ -380,6 +380,13 @@ fn log(call: &mut Call<'_>) -> Outcome {
 
 // ---- keys ----
 
+pub(super) fn too_large() -> Refusal {
+    let text = format!(
+        "error: entry size limited to {VALUE_MAX} bytes. Use 'mon config key max entry size' to manually adjust"
+    );
+    refuse(errno::EFBIG, text)
+}
+
 fn key_set(call: &mut Call<'_>) -> Outcome {
     let key = call.args.text("key")?;
     let value = match call.args.text_opt("val") {
@@ -387,10 +394,7 @@ fn key_set(call: &mut Call<'_>) -> Outcome {
         None => call.input.to_vec(),
     };
     if value.len() > VALUE_MAX {
-        let text = format!(
-            "error: entry size limited to {VALUE_MAX} bytes. Use 'mon config key max entry size' to manually adjust"
-        );
-        return Err(refuse(errno::EFBIG, text));
+        return Err(too_large());
     }
     let status = format!("set {key}");
     call.pending.batch.kv.push((key, Some(Bytes::from(value))));

@@ -25,6 +25,7 @@ mod modules;
 mod monitors;
 mod osd;
 mod osd_flags;
+mod osd_new;
 mod osd_removal;
 mod osd_show;
 mod osdmap_dump;

@@ -1,11 +1,10 @@
 //! Changing OSDs, flags and single placements.
 
-use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
-use crate::output::{self, list, parse_uuid, short};
+use super::{Answer, Call, Outcome, Refusal, Row, osd_new, refuse};
+use crate::output::{list, short};
 use nacre_base::{OsdId, PgId, errno};
 use nacre_command::parse_osd;
 use nacre_proto::maps::{MAX_OSDS, Osd, osd_state, release};
-use serde_json::json;
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
@@ -16,8 +15,8 @@ pub const COMMANDS: &[Row] = &[
     ("osd reweight", "set the reweight of an OSD, from 0 to 1", reweight),
     ("osd reweightn", "set the reweights of several OSDs", reweightn),
     ("osd primary-affinity", "set the primary affinity of an OSD, from 0 to 1", affinity),
-    ("osd new", "register an OSD", new),
-    ("osd create", "register an OSD", new),
+    ("osd new", "register an OSD", osd_new::new),
+    ("osd create", "register an OSD", osd_new::new),
     ("osd setmaxosd", "set the maximum number of OSDs", set_max),
     ("osd set-full-ratio", "set the ratio above which OSDs are full", set_ratio),
     ("osd set-nearfull-ratio", "set the ratio above which OSDs are nearly full", set_ratio),
@@ -160,67 +159,6 @@ fn affinity(call: &mut Call<'_>) -> Outcome {
     Answer::said(format!("set osd.{osd} primary-affinity to {} ({weight:x})", short(x)))
 }
 
-fn new(call: &mut Call<'_>) -> Outcome {
-    let map = call.pending.map().clone();
-    let bad = || refuse(errno::EINVAL, "bad or missing field 'uuid'");
-    let uuid = match call.args.text_opt("uuid") {
-        None => [0; 16],
-        Some(text) => parse_uuid(&text).ok_or_else(bad)?,
-    };
-    let id = call.args.text_opt("id").map(|_| call.args.osd("id")).transpose()?;
-    let has_uuid = |osd: &OsdId| uuid != [0; 16] && map.osds[osd.index()].uuid == uuid;
-    if let Some(have) = map.osd_ids().find(has_uuid) {
-        return match id {
-            Some(id) if id != have => {
-                let text = format!("uuid {} already in use for different id {have}", output::uuid(&uuid));
-                Err(refuse(errno::EEXIST, text))
-            }
-            _ => {
-                if auth::osd_to_add(call, have)?.is_some() {
-                    let text = format!("osd.{have} exists but secrets do not match");
-                    return Err(refuse(errno::EEXIST, text));
-                }
-                number(call, have)
-            }
-        };
-    }
-    let osd = match id {
-        Some(id) => id,
-        None => (0..).map(OsdId).find(|&osd| !map.exists(osd)).expect("there are more numbers than OSDs"),
-    };
-    if osd.0 as u32 >= MAX_OSDS {
-        return Err(refuse(errno::ERANGE, format!("osd.{osd} is over the limit of {MAX_OSDS} OSDs")));
-    }
-    let entity = auth::osd_to_add(call, osd)?;
-    if map.exists(osd) {
-        let state = map.osds[osd.index()].state;
-        if state & osd_state::DESTROYED == 0 {
-            let text = format!("id {osd} already in use and does not match uuid {}", output::uuid(&uuid));
-            return Err(refuse(errno::EINVAL, text));
-        }
-        auth::add_osd(call, entity)?;
-        call.pending.flip(osd, osd_state::DESTROYED | osd_state::NEW & !state);
-    } else if call.pending.removes_osd(osd) {
-        call.pending.defer = true;
-        return number(call, osd);
-    } else {
-        auth::add_osd(call, entity)?;
-        call.pending.edit(|inc| {
-            if osd.0 as u32 >= map.max_osd() {
-                inc.new_max_osd = Some(osd.0 as u32 + 1);
-            }
-        });
-        call.pending.flip(osd, osd_state::EXISTS | osd_state::NEW);
-    }
-    call.pending.edit(|inc| inc.new_uuid.insert(osd, uuid));
-    number(call, osd)
-}
-
-fn number(call: &Call<'_>, osd: OsdId) -> Outcome {
-    call.show(json!({ "osdid": osd.0 }), || osd.to_string())
-}
-
-/// Takes an OSD out of the OSD map; it must be down.
 fn set_max(call: &mut Call<'_>) -> Outcome {
     let max = call.args.int("newmax")?;
     let max = u32::try_from(max).ok().filter(|&max| max <= MAX_OSDS);

@@ -1,6 +1,6 @@
 //! Ending OSDs for good, and whether that costs data.
 
-use super::{Answer, Call, Outcome, Refusal, Row, auth, osd, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, osd, osd_new, refuse};
 use nacre_base::{OsdId, errno};
 use nacre_command::Format;
 use nacre_proto::maps::osd_state;
@@ -39,9 +39,12 @@ impl Holdings {
             let mapped = groups.get(osd).map_or(0, |(all, _)| *all);
             let report = call.mon.services.pgs.osds.get(osd).map(|stat| &stat.report);
             found.groups += mapped;
+            // It never was in, so that it never got anything; or what it had is given up already.
+            let holds_nothing =
+                map.osd(*osd).is_none_or(|osd| osd.state & (osd_state::NEW | osd_state::DESTROYED) != 0);
             let kind = match report {
                 _ if mapped > 0 => &mut found.active,
-                _ if all_clean => &mut found.safe,
+                _ if all_clean || holds_nothing => &mut found.safe,
                 Some(report) if report.num_objects > 0 => &mut found.stored,
                 // By an older map it may have got some since: a group was perhaps on it.
                 Some(report) if report.epoch == map.epoch => &mut found.safe,
@@ -169,11 +172,13 @@ fn destroy(call: &mut Call<'_>) -> Outcome {
         Ok(osd) => osd,
         Err(answer) => return Ok(answer),
     };
-    if !call.pending.map().osds[osd.index()].has(osd_state::DESTROYED) {
+    let known = &call.pending.map().osds[osd.index()];
+    let (uuid, is_destroyed) = (known.uuid, known.has(osd_state::DESTROYED));
+    if !is_destroyed {
         call.pending.flip(osd, osd_state::DESTROYED);
         call.pending.edit(|inc| inc.new_uuid.insert(osd, [0; 16]));
     }
-    auth::forget_osd(call, osd);
+    osd_new::forget_keys(call, osd, &uuid);
     Answer::said(format!("destroyed osd.{osd}"))
 }
 
@@ -199,12 +204,13 @@ fn purge_new(call: &mut Call<'_>) -> Outcome {
 }
 
 fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
+    let uuid = call.pending.map().osds[osd.index()].uuid;
     remove(call, osd)?;
     let mut crush = call.pending.map().crush.as_ref().clone();
     if crush.remove_item(&format!("osd.{osd}")).is_ok() {
         call.pending.edit_crush(crush);
     }
-    auth::forget_osd(call, osd);
+    osd_new::forget_keys(call, osd, &uuid);
     Answer::said(format!("purged osd.{osd}"))
 }
 

@@ -82,7 +82,8 @@ fn an_osd_and_its_key_come_and_go_together() {
     let with = |key: &str| json!({ "cephx_secret": key }).to_string();
     assert_eq!(new(&mut t, 1, 5, with("nonsense")), (-22, "invalid cephx secret.".into()));
     assert_eq!(new(&mut t, 1, 5, json!({ "cephx_secret": 5 }).to_string()).0, -22);
-    assert_eq!(new(&mut t, 1, 5, json!({ "cephx_secret": KEY, "dmcrypt_key": "k" }).to_string()).0, -95);
+    let (code, said) = new(&mut t, 1, 5, json!({ "cephx_secret": KEY, "dmcrypt_key": "k" }).to_string());
+    assert_eq!((code, &*said), (-22, "requires both a cephx lockbox secret and a dm-crypt key."));
     assert_eq!(new(&mut t, 1, 5, "nonsense".into()).0, -22);
     assert_eq!(t.map().osd_ids().count(), 1, "nothing of it was done");
     for _ in 0..2 {
@@ -101,6 +102,85 @@ fn an_osd_and_its_key_come_and_go_together() {
     assert_eq!(new(&mut t, 3, 5, with(KEY)).0, 0);
     t.run(json!({ "prefix": "osd rm", "ids": ["5"] }));
     assert!(t.known("osd.5").is_some(), "as in Ceph");
+}
+
+#[test]
+fn key_of_an_encrypted_disk_is_kept_for_one_user_until_the_osd_goes() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let uuid = "11111111-1111-1111-1111-111111111111";
+    let box_name = format!("client.osd-lockbox.{uuid}");
+    let key = format!("dm-crypt/osd/{uuid}/luks");
+    let new = |t: &mut TestMon, input: Value| {
+        let command = json!({ "prefix": "osd new", "uuid": uuid, "id": "5" });
+        let (code, said, _) = t.command_with(command, input.to_string().into());
+        (code, said)
+    };
+    let other = "AQBvCbtToC6MDhAATtuT70Sl+DymPCfDSsyV4w==";
+    let given = json!({
+        "cephx_secret": KEY, "cephx_lockbox_secret": other, "dmcrypt_key": "thekey", "crush_device_class": "nvme",
+    });
+    let with = |name: &str, value: &str| {
+        let mut changed = given.clone();
+        changed[name] = json!(value);
+        changed
+    };
+    let mut without = given.clone();
+    without.as_object_mut().unwrap().remove("cephx_secret");
+    assert_eq!(new(&mut t, without), (-22, "requires a cephx secret.".into()));
+    assert_eq!(new(&mut t, with("cephx_lockbox_secret", "x")), (-22, "invalid cephx lockbox secret.".into()));
+    assert_eq!(new(&mut t, with("dmcrypt_key", "")).0, -22);
+    assert_eq!((t.map().osd_ids().count(), t.known(&box_name)), (1, None), "nothing of it was done");
+    for _ in 0..2 {
+        assert_eq!(new(&mut t, given.clone()), (0, String::new()));
+    }
+    let refused = (-17, "dm-crypt key already exists and does not match".to_string());
+    assert_eq!(new(&mut t, with("dmcrypt_key", "another")), refused);
+    assert_eq!(new(&mut t, with("cephx_lockbox_secret", KEY)).0, -17);
+    assert_eq!(t.map().crush.class_name_of(5), Some("nvme"));
+    let caps = t.known(&box_name).unwrap().caps.clone();
+    let expected = format!("allow command \"config-key get\" with key=\"{key}\"");
+    assert_eq!(caps, [("mon".to_string(), expected)].into());
+    assert_eq!(t.known(&box_name).unwrap().key.to_base64(), other);
+
+    // The user of the lockbox reads this one key.
+    let name = AuthName::parse(&box_name).unwrap();
+    let proved = Proved { name, service: nacre_auth::cephx::SERVICE_MON, caps: Default::default() };
+    let conn = t.open_as(EntityType::Client, 4200, addr(0, 78), Some(proved));
+    let read = |t: &mut TestMon, key: &str| {
+        let cmd = vec![json!({ "prefix": "config-key get", "key": key }).to_string()];
+        let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
+        let Message::MonCommandAck(ack) = t.ask(conn, message) else { panic!("no answer") };
+        (ack.retval, ack.output)
+    };
+    assert_eq!(read(&mut t, &key), (0, Bytes::from_static(b"thekey")));
+    assert_eq!(read(&mut t, "dm-crypt/osd/other/luks").0, -13);
+
+    t.run(json!({ "prefix": "config-key set", "key": "daemon-private/osd.5/x", "val": "v" }));
+    t.run(json!({ "prefix": "osd destroy", "id": 5, "force": true, "yes_i_really_mean_it": true }));
+    assert_eq!((t.known(&box_name), t.known("osd.5")), (None, None));
+    assert_eq!(t.json(json!({ "prefix": "config-key ls" })), json!([]));
+    assert_eq!(new(&mut t, given.clone()), (0, String::new()));
+    t.run(json!({ "prefix": "osd purge", "id": 5, "force": true, "yes_i_really_mean_it": true }));
+    assert_eq!(t.known(&box_name), None);
+    assert_eq!(t.json(json!({ "prefix": "config-key ls" })), json!([]));
+}
+
+#[test]
+fn capabilities_of_a_keyring_may_be_empty() {
+    let mut t = TestMon::fresh();
+    let user = |name: &str| format!("[{name}]\n\tkey = {KEY}\n\tcaps mon = \"\"\n\tcaps osd = \"\"\n");
+    let add = json!({ "prefix": "auth add", "entity": "client.a" });
+    let (code, said, _) = t.command_with(add, user("client.a").into());
+    assert_eq!((code, &*said), (0, "added key for client.a"));
+    assert_eq!(t.import(user("client.b")), (0, "imported keyring".into()));
+    for name in ["client.a", "client.b"] {
+        let caps = &t.known(name).unwrap().caps;
+        assert_eq!((caps["mon"].as_str(), caps["osd"].as_str()), ("", ""));
+    }
+    let text = t.run(json!({ "prefix": "auth get", "entity": "client.a" }));
+    assert!(text.contains("\tcaps mon = \"\"\n"), "{text}");
+    let given = json!({ "prefix": "auth add", "entity": "client.c", "caps": ["mon", ""] });
+    assert_eq!(t.command(given).0, -22, "there it is a mistake");
 }
 
 #[test]

@@ -373,3 +373,15 @@ fn a_filter_or_a_part_of_the_tree_that_is_none_is_refused() {
         assert_eq!(t.command(json!({ "prefix": "osd tree-from", "bucket": bucket })).0, code);
     }
 }
+
+#[test]
+fn osd_that_never_was_in_can_be_purged_while_pools_are_degraded() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 1);
+    t.activate(&conns, pool);
+    t.run(json!({ "prefix": "osd new", "uuid": "00000000-0000-0000-0000-000000000007", "id": 3 }));
+    t.run(json!({ "prefix": "osd down", "ids": ["2"] }));
+    let purge = |id: i32| json!({ "prefix": "osd purge", "id": id, "yes_i_really_mean_it": true });
+    assert_eq!(t.run(purge(3)), "purged osd.3");
+    assert_ne!(t.command(purge(2)).0, 0, "it may be needed");
+}
