@@ -61,7 +61,7 @@ fn unset_flag(call: &mut Call<'_>) -> Outcome {
     change_flag(call, &key, false)
 }
 
-/// Whom a flag is for.
+/// What a flag applies to.
 enum Group {
     Osd(OsdId),
     Node(i32),
@@ -142,20 +142,24 @@ fn unset_group(call: &mut Call<'_>) -> Outcome {
     change_group(call, false)
 }
 
-/// The older commands, for OSDs alone.
+/// The older commands, of one flag each. Words that mean nothing are an error only if no other word is left.
 fn one_flag(call: &mut Call<'_>, bit: u32, on: bool) -> Outcome {
-    let mut said = String::new();
+    let (mut unknown, mut absent, mut known) = (String::new(), String::new(), false);
     for id in call.args.list("ids") {
-        if matches!(&*id, "all" | "any" | "*") {
-            let all: Vec<OsdId> = call.pending.map().osd_ids().collect();
-            all.into_iter().for_each(|osd| change(call, &Group::Osd(osd), bit, on));
+        if let Some(osd) = parse_osd(&id).filter(|osd| !call.pending.map().exists(*osd)) {
+            absent += &format!("osd.{osd} does not exist. ");
+            known = true;
             continue;
         }
-        let osd = parse_osd(&id).ok_or_else(|| refuse(errno::EINVAL, format!("invalid osd id '{id}'")))?;
-        match call.pending.map().exists(osd) {
-            true => change(call, &Group::Osd(osd), bit, on),
-            false => said += &format!("osd.{osd} does not exist. "),
-        }
+        let Some(groups) = groups(call, &id) else {
+            unknown += &format!("unable to parse osd id or crush node or device class: \"{id}\". ");
+            continue;
+        };
+        known = true;
+        groups.iter().for_each(|group| change(call, group, bit, on));
     }
-    Answer::said(said)
+    match known || unknown.is_empty() {
+        true => Answer::said(unknown + &absent),
+        false => Err(refuse(errno::EINVAL, unknown)),
+    }
 }

@@ -278,3 +278,28 @@ fn modules_that_are_there_are_always_on() {
     );
     assert_eq!(t.command(json!({ "prefix": "mon getmap", "epoch": 99 })).0, -2);
 }
+
+#[test]
+fn flags_of_crush_nodes_have_commands_of_their_own() {
+    let (mut t, _) = TestMon::with_osds(2);
+    let node = t.map().crush.item_by_name("vm").unwrap();
+    let flag = |prefix: &str, ids: &[&str]| json!({ "prefix": prefix, "ids": ids });
+    for (word, bit) in [
+        ("noup", osd_state::NOUP),
+        ("nodown", osd_state::NODOWN),
+        ("noin", osd_state::NOIN),
+        ("noout", osd_state::NOOUT),
+    ] {
+        t.run(flag(&format!("osd add-{word}"), &["vm", "osd.1", "ssd"]));
+        assert_eq!(t.map().crush_node_flags.get(&node), Some(&bit));
+        assert!(t.map().osds[1].has(bit) && !t.map().osds[0].has(bit));
+        assert_eq!(t.map().device_class_flags.values().copied().collect::<Vec<_>>(), [bit]);
+        t.run(flag(&format!("osd rm-{word}"), &["vm", "1", "ssd"]));
+        assert!(t.map().crush_node_flags.is_empty() && !t.map().osds[1].has(bit));
+    }
+    let (code, said, _) = t.command(flag("osd add-noup", &["foo"]));
+    let unknown = "unable to parse osd id or crush node or device class: \"foo\". ";
+    assert_eq!((code, &*said), (-22, unknown));
+    let said = t.run(flag("osd add-noup", &["osd.0", "osd.77", "foo"]));
+    assert_eq!(said, format!("{unknown}osd.77 does not exist. "));
+}
