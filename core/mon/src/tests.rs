@@ -415,6 +415,7 @@ mod osds;
 mod pg_merge;
 mod pg_temp;
 mod placement;
+mod pool_rules;
 mod recreate;
 mod scrub;
 mod service_map;

@@ -4,7 +4,7 @@ use super::{Answer, Call, Outcome, Refusal, Row, osd, osd_show, refuse, weight_s
 use crate::crush_edit;
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, short};
-use nacre_base::{OsdId, errno};
+use nacre_base::{OsdId, PoolId, errno};
 use nacre_command::parse_osd;
 use nacre_crush::{CrushMap, EditError, Location, Op, Rule, Tunables};
 use nacre_proto::maps::OsdMap;
@@ -688,15 +688,25 @@ fn wanted(call: &Call<'_>) -> Result<CrushMap, Refusal> {
         .map_err(|error| refuse(errno::EINVAL, format!("Failed to parse crushmap: {error}")))
 }
 
-/// A map without the rule of some pool would leave its data nowhere.
+/// Without a rule that fits it, a pool's data would be nowhere.
 fn check_fits(map: &OsdMap, crush: &CrushMap) -> Result<(), Refusal> {
-    for (id, pool) in &map.pools {
-        if crush.rule(pool.crush_rule.into()).is_none() {
-            let name = map.pool_name(*id).unwrap_or_default();
-            let text =
-                format!("pool '{name}' references crush_rule {} but it is not present", pool.crush_rule);
-            return Err(refuse(errno::EINVAL, text));
-        }
+    for (PoolId(id), pool) in &map.pools {
+        let (number, size) = (pool.crush_rule, pool.size);
+        let text = match crush.rule(number.into()) {
+            None => format!("pool {id} references crush_rule {number} but it is not present"),
+            Some(rule) if rule.ruleset != number => {
+                format!("rule {number} mask ruleset does not match rule id")
+            }
+            Some(rule) if rule.kind != pool.kind as u8 => {
+                format!("pool {id} type does not match rule {number}")
+            }
+            Some(rule) if !(rule.min_size..=rule.max_size).contains(&size) => format!(
+                "pool {id} size {size} does not fall within rule {number} min_size {} and max_size {}",
+                rule.min_size, rule.max_size
+            ),
+            Some(_) => continue,
+        };
+        return Err(refuse(errno::EINVAL, text));
     }
     Ok(())
 }

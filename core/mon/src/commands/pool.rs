@@ -5,7 +5,8 @@ use crate::mon::Mon;
 use crate::pending_txn::PendingTxn;
 use crate::services::Options;
 use nacre_base::{Epoch, Now, PoolId, errno};
-use nacre_proto::maps::{OsdMap, Pool, pool_flags};
+use nacre_crush::CrushMap;
+use nacre_proto::maps::{OsdMap, Pool, PoolKind, pool_flags};
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
 use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
@@ -89,6 +90,7 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
         chosen => chosen.min(size),
     };
     let rule = rule_for(mon, &map, wish.rule.as_deref())?;
+    check_rule(&map.crush, rule.into(), PoolKind::Replicated, size)?;
     let mut pool = Pool::replicated(size as u8, min_size as u8, pg_num as u32, rule, now.wall);
     pool.pgp_num = pgp_num as u32;
     pool.pgp_num_target = pgp_num as u32;
@@ -135,6 +137,18 @@ fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> 
     Ok(id as u8)
 }
 
+/// Refuses a rule that is not for such pools: clients up to Pacific would find no OSDs for them.
+pub fn check_rule(crush: &CrushMap, rule: u32, kind: PoolKind, size: u64) -> Result<(), Refusal> {
+    let rule = crush.rule(rule).filter(|rule| rule.kind == kind as u8);
+    let text = match rule {
+        None => "the crush rule is not for pools of this type",
+        Some(rule) if size < rule.min_size.into() => "pool size is smaller than the crush rule min size",
+        Some(rule) if size > rule.max_size.into() => "pool size is bigger than the crush rule max size",
+        Some(_) => return Ok(()),
+    };
+    Err(refuse(errno::EINVAL, text))
+}
+
 /// Keeps OSDs from having to hold more groups than they manage.
 pub fn check_pgs_per_osd(
     options: Options<'_>,
@@ -165,12 +179,23 @@ fn create(call: &mut Call<'_>) -> Outcome {
         u64::try_from(value).map_err(|_| refuse(errno::EINVAL, format!("'{name}' must not be negative")))
     };
     let name = call.args.text("pool")?;
-    let exists = call.pending.map().pool_by_name(&name).is_some();
-    match call.args.text_opt("pool_type").as_deref() {
-        None | Some("" | "replicated") => {}
-        _ if exists => {}
-        Some("erasure") => return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools")),
-        Some(other) => return Err(refuse(errno::EINVAL, format!("unknown pool type '{other}'"))),
+    let wanted = call.args.text_opt("pool_type").filter(|kind| !kind.is_empty());
+    let wanted = wanted.unwrap_or_else(|| "replicated".to_string());
+    let kind = match &*wanted {
+        "replicated" => PoolKind::Replicated,
+        "erasure" => PoolKind::Erasure,
+        other => return Err(refuse(errno::EINVAL, format!("unknown pool type '{other}'"))),
+    };
+    let map = call.pending.map();
+    match map.pool_by_name(&name).map(|id| map.pools[&id].kind) {
+        Some(have) if have != kind => {
+            let text = format!("pool '{name}' cannot change to type {wanted}");
+            return Err(refuse(errno::EINVAL, text));
+        }
+        None if kind == PoolKind::Erasure => {
+            return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools"));
+        }
+        _ => {}
     }
     // The tool puts the rule's name where erasure-coded pools have the profile's, and what follows into
     // `rule`.

@@ -1,7 +1,7 @@
 //! The settings of pools.
 
 use super::osdmap_dump::{POOL_OPTIONS, autoscale_name, option_value};
-use super::pool::check_pgs_per_osd;
+use super::pool::{check_pgs_per_osd, check_rule};
 use super::{Answer, Call, Outcome, Refusal, Row, pool_options, refuse};
 use crate::output::{bytes, count};
 use crate::pending_txn::PendingTxn;
@@ -53,6 +53,11 @@ fn set(call: &mut Call<'_>) -> Outcome {
     match &*var {
         "size" => set_size(call, id, &pool, &val)?,
         "min_size" => {
+            if pool.has(pool_flags::NOSIZECHANGE) {
+                let text =
+                    "pool min size change is disabled; you must unset nosizechange flag for the pool first";
+                return Err(refuse(errno::EPERM, text));
+            }
             let min = number(&val)?;
             if !(1..=pool.size.into()).contains(&min) {
                 let text = format!("pool min_size must be between 1 and size, which is set to {}", pool.size);
@@ -81,6 +86,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
             let rule = call.pending.map().crush.rule_by_name(&val);
             let rule =
                 rule.ok_or_else(|| refuse(errno::ENOENT, format!("crush rule {val} does not exist")))?;
+            check_rule(&call.pending.map().crush, rule, pool.kind, pool.size.into())?;
             change(call, id, |pool, _| pool.crush_rule = rule as u8);
         }
         "pg_autoscale_mode" => {
@@ -158,6 +164,7 @@ fn set_size(call: &mut Call<'_>, id: PoolId, pool: &Pool, val: &str) -> Result<(
             ));
         }
     }
+    check_rule(&call.pending.map().crush, pool.crush_rule.into(), pool.kind, size)?;
     check_pgs_per_osd(call.mon.options(), call.pending.map(), Some(id), pool.pg_num.into(), size)?;
     let wished = call.option_u64("osd_pool_default_min_size");
     let min_size = if wished == 0 { size - size / 2 } else { wished.min(size) };
