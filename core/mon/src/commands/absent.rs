@@ -8,6 +8,9 @@ const DISKS: &str = "disk health is not monitored; `ceph device ls` lists the di
 const RAFT: &str = "monitors use Raft, which has no election strategies";
 const ORCHESTRATOR: &str = "daemons are started with `nacre`, not by the cluster";
 
+const UPMAP_PRIMARY: &str =
+    "clients before Reef cannot read such entries; `ceph osd primary-affinity` shifts primaries between OSDs";
+
 pub const ABSENT: Absent = Absent(&[
     ("add_bootstrap_peer_hint", RAFT),
     ("add_bootstrap_peer_hintv", RAFT),
@@ -35,8 +38,11 @@ pub const ABSENT: Absent = Absent(&[
     ("mgr self-test", MODULE),
     ("mon scrub", "data of a monitor is verified by checksum when it is read"),
     ("mon set election_strategy", RAFT),
+    ("mon set_location", "monitors have no places in the CRUSH map, as there is no stretch mode"),
     ("mon set-weight", "clients choose a monitor at random; monitors have no weights"),
     ("orch", ORCHESTRATOR),
+    ("osd pg-upmap-primary", UPMAP_PRIMARY),
+    ("osd rm-pg-upmap-primary", UPMAP_PRIMARY),
     ("pg getmap", "monitors keep no PG map in Ceph's encoding; `ceph pg dump` shows the placement groups"),
     ("prometheus", MODULE),
     ("quorum", RAFT),

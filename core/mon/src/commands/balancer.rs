@@ -47,6 +47,12 @@ fn mode(call: &mut Call<'_>) -> Outcome {
             errno::EOPNOTSUPP,
             "not in Nacre: crush-compat; use `upmap`, which all clients since Luminous support",
         )),
+        mode @ ("read" | "upmap-read") => {
+            let text = format!(
+                "not in Nacre: mode {mode}, as it needs pg-upmap-primary, which clients before Reef cannot read"
+            );
+            Err(refuse(errno::EOPNOTSUPP, text))
+        }
         mode @ ("upmap" | "none") => set(call, "mode", Some(mode.to_string())),
         mode => Err(refuse(errno::EINVAL, format!("no such mode: {mode}; the modes are upmap and none"))),
     }

@@ -473,7 +473,7 @@ fn features(call: &mut Call<'_>) -> Outcome {
         let rows: Vec<Value> = by_kind
             .iter()
             .filter(|((k, _), _)| *k == kind)
-            .map(|((_, features), n)| json!({ "features": format!("{features:#x}"), "release": "luminous", "num": n }))
+            .map(|((_, features), n)| json!({ "features": format!("{features:#x}"), "release": release::of_features(*features), "num": n }))
             .collect();
         if !rows.is_empty() {
             value.insert(kind.to_string(), rows.into());

@@ -212,7 +212,10 @@ fn min_compat(call: &mut Call<'_>) -> Outcome {
     if wanted > release::PACIFIC {
         return Err(refuse(
             errno::EPERM,
-            format!("cannot require {name}: Nacre's own clients support pacific"),
+            format!(
+                "not in Nacre: cannot require {name}, since the cluster uses nothing that clients up to pacific do not \
+                 support, and its own daemons would be refused"
+            ),
         ));
     }
     if wanted != call.pending.map().require_min_compat_client {

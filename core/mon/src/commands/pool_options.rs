@@ -44,6 +44,10 @@ pub fn why_absent(pool: &str, var: &str) -> Option<Refusal> {
         let text = format!("pool '{pool}' is not a erasure pool: variable not applicable");
         return Some(refuse(errno::EACCES, text));
     }
+    if var == "read_ratio" {
+        let text = "not in Nacre: read_ratio, which only the read balancer of Reef uses";
+        return Some(refuse(errno::EOPNOTSUPP, text));
+    }
     DEDUPLICATION
         .contains(&var)
         .then(|| refuse(errno::EOPNOTSUPP, format!("not in Nacre: {var}, as pools have no deduplication")))

@@ -18,7 +18,7 @@ pub const COMMANDS: &[Row] = &[
 ];
 
 /// Flags that `osd pool set` switches.
-const FLAGS: [(&str, u64); 8] = [
+const FLAGS: [(&str, u64); 9] = [
     ("hashpspool", pool_flags::HASHPSPOOL),
     ("nodelete", pool_flags::NODELETE),
     ("nopgchange", pool_flags::NOPGCHANGE),
@@ -26,6 +26,7 @@ const FLAGS: [(&str, u64); 8] = [
     ("write_fadvise_dontneed", pool_flags::WRITE_FADVISE_DONTNEED),
     ("noscrub", pool_flags::NOSCRUB),
     ("nodeep-scrub", pool_flags::NODEEP_SCRUB),
+    ("eio", pool_flags::EIO),
     ("bulk", pool_flags::BULK),
 ];
 
@@ -267,7 +268,10 @@ fn get(call: &mut Call<'_>) -> Outcome {
         }
     }
     all.push(shown(last));
-    if var != "all" {
+    if var == "all" {
+        // Tools of Pacific do not know it.
+        all.retain(|(have, value)| *have != "eio" || *value == json!(true));
+    } else {
         all.retain(|(have, _)| *have == var);
         if all.is_empty() {
             if POOL_OPTIONS.iter().any(|(_, option)| *option == var) {

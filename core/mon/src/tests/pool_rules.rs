@@ -47,6 +47,39 @@ fn size_and_rule_of_a_pool_must_fit() {
 }
 
 #[test]
+fn pool_can_be_made_to_fail_and_says_so_only_then() {
+    let (mut t, _) = TestMon::with_osds(3);
+    let id = t.create_pool("p", 8);
+    let set = |val: &str| json!({ "prefix": "osd pool set", "pool": "p", "var": "eio", "val": val });
+    let get = |var: &str| json!({ "prefix": "osd pool get", "pool": "p", "var": var });
+    assert!(!t.run(get("all")).contains("eio"), "as Pacific");
+    assert_eq!(t.run(get("eio")), "eio: false\n");
+    t.run(set("true"));
+    assert!(t.map().pools[&id].has(pool_flags::EIO) && t.run(get("all")).contains("eio: true\n"));
+    t.run(set("0"));
+    assert!(!t.map().pools[&id].has(pool_flags::EIO));
+}
+
+#[test]
+fn commands_for_newer_clients_say_why_they_are_refused() {
+    let (mut t, _) = TestMon::with_osds(3);
+    t.create_pool("p", 8);
+    for command in [
+        json!({ "prefix": "osd pg-upmap-primary", "pgid": "1.0", "id": 1 }),
+        json!({ "prefix": "osd rm-pg-upmap-primary", "pgid": "1.0" }),
+        json!({ "prefix": "balancer mode", "mode": "upmap-read" }),
+        json!({ "prefix": "osd pool set", "pool": "p", "var": "read_ratio", "val": "50" }),
+        json!({ "prefix": "mon set_location", "name": "a", "args": ["datacenter=x"] }),
+    ] {
+        let (code, said, _) = t.command(command.clone());
+        assert!(code == -95 && said.starts_with("not in Nacre: "), "{command}: {code} {said}");
+    }
+    let (code, said, _) =
+        t.command(json!({ "prefix": "osd set-require-min-compat-client", "version": "reef" }));
+    assert!(code == -1 && said.starts_with("not in Nacre: cannot require reef, "), "{said}");
+}
+
+#[test]
 fn existing_pool_is_not_created_with_another_type() {
     let (mut t, _) = TestMon::with_osds(3);
     t.create_pool("p", 8);

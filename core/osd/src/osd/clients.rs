@@ -6,9 +6,10 @@ use crate::ops::{FlaggedOp, WRITE_SIZE_MAX, check_request, hash_of};
 use crate::pg::admission::full;
 use crate::pg::{ClientOp, PgEvent};
 use crate::snap_set::SnapContext;
-use nacre_base::errno::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};
+use nacre_base::errno::{EAGAIN, EINVAL, EIO, EMSGSIZE, ENOENT, ENXIO, EPERM, ESHUTDOWN};
 use nacre_base::{Epoch, Now, SnapId};
 use nacre_machine::{Closed, ConnId, Effect, StoreView};
+use nacre_proto::maps::pool_flags;
 use nacre_proto::messages::{OsdOp, OsdOpReply};
 use nacre_proto::types::{EntityAddr, EntityName, EntityType, op_flags};
 use std::sync::Arc;
@@ -96,6 +97,10 @@ impl Osd {
         let lists = ops.iter().any(|op| op.op.is_about_group());
         if let Err(error) = check_request(&object, &ops) {
             return refuse(-error, out);
+        }
+        // Clients since Quincy see the flag in the map, and do not send anything.
+        if pool.has(pool_flags::EIO) {
+            return refuse(EIO, out);
         }
         let session = self.links.sessions.get(&conn);
         if session.is_some_and(|session| !session.access.allows(&op, &ops, &map, (id.pool, pool))) {

@@ -3,7 +3,7 @@
 use super::world::{POOL, World};
 use super::{read, write};
 use bytes::Bytes;
-use nacre_base::errno::{EDQUOT, ENOSPC};
+use nacre_base::errno::{EDQUOT, EIO, ENOSPC};
 use nacre_base::{Name, OsdId, PgId};
 use nacre_proto::maps::{map_flags, pool_flags};
 use nacre_proto::messages::pg_state;
@@ -191,6 +191,24 @@ fn small_object_of_keys_is_created_in_a_full_cluster_on_request() {
     quota(&mut w, 3);
     assert_eq!(try_ops(&mut w, "trash3", keys(1)), -EDQUOT);
     assert_eq!(try_ops(&mut w, "trash", keys(2)), 0);
+}
+
+#[test]
+fn pool_with_the_flag_eio_refuses_reads_and_writes() {
+    let mut w = three_objects();
+    let set = |w: &mut World, flags: u64| {
+        w.change(|map, inc| {
+            let mut pool = map.pools[&POOL].as_ref().clone();
+            pool.flags = flags;
+            inc.new_pools.insert(POOL, pool.into());
+        });
+        w.run_for(Duration::from_secs(1));
+    };
+    let flags = w.map.pools[&POOL].flags;
+    set(&mut w, flags | pool_flags::EIO);
+    assert_eq!((w.run_ops("a", read()).result, w.run_ops("a", write("x")).result), (-EIO, -EIO));
+    set(&mut w, flags);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "12345678");
 }
 
 /// Memory of a small OSD.

@@ -88,6 +88,7 @@ bits! {
         SELFMANAGED_SNAPS = 13, "selfmanaged_snaps";
         POOL_SNAPS = 14, "pool_snaps";
         CREATING = 15, "creating";
+        EIO = 16, "eio";
         BULK = 17, "bulk";
     }
 }
@@ -104,7 +105,34 @@ pub mod release {
     pub fn name(number: u8) -> Option<&'static str> {
         NAMES.get(usize::from(number.checked_sub(LUMINOUS)?)).copied()
     }
+    /// The newest release that the features of a peer tell apart, as a name. From Luminous to Pacific they tell nothing.
+    pub fn of_features(features: u64) -> &'static str {
+        // Bits of servers of a release, which its clients have as well. The one of Reef had another meaning up to Pacific,
+        // whose peers still set it.
+        const QUINCY: u64 = 1 << 33;
+        const REEF: u64 = 1 << 31 | QUINCY;
+        const SQUID: u64 = 1 << 49;
+        const TENTACLE: u64 = 1 << 50;
+        let releases = [(TENTACLE, "tentacle"), (SQUID, "squid"), (REEF, "reef"), (QUINCY, "quincy")];
+        let newest = releases.iter().find(|(bits, _)| features & bits == *bits);
+        newest.map_or("luminous", |(_, name)| name)
+    }
     pub fn by_name(name: &str) -> Option<u8> {
         NAMES.iter().position(|n| *n == name).map(|at| LUMINOUS + at as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release::of_features;
+
+    /// Pacific and Quincy as their clients sent them, the others by the bits that they added.
+    #[test]
+    fn release_of_a_peer_is_told_from_its_features() {
+        let pacific = 0x3f01_cfbd_fffd_ffff;
+        let quincy = 0x3f01_cfbf_7ffd_ffff;
+        let reef = quincy | 1 << 31;
+        let of = [pacific, quincy, reef, reef | 1 << 49, reef | 3 << 49].map(of_features);
+        assert_eq!(of, ["luminous", "quincy", "reef", "squid", "tentacle"]);
     }
 }
