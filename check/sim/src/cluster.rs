@@ -191,6 +191,7 @@ impl Cluster {
                     fsid: [42; 16],
                     options: options(self.osds.len(), self.per_host, self.ticket_ttl),
                     host: format!("mon-host{num}"),
+                    perf: Default::default(),
                     seed,
                     auth: MonAuth {
                         required: self.keyrings.auth == Auth::Cephx,

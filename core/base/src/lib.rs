@@ -56,4 +56,46 @@ pub mod errno {
     pub const ESTALE: i32 = 116;
     pub const ECANCELED: i32 = 125;
     pub const EDQUOT: i32 = 122;
+
+    /// The C library's words for an error.
+    pub fn text(code: i32) -> &'static str {
+        match code {
+            EPERM => "Operation not permitted",
+            ENOENT => "No such file or directory",
+            EIO => "Input/output error",
+            ENXIO => "No such device or address",
+            E2BIG => "Argument list too long",
+            ENOEXEC => "Exec format error",
+            EBADF => "Bad file descriptor",
+            EAGAIN => "Resource temporarily unavailable",
+            ENOMEM => "Cannot allocate memory",
+            EACCES => "Permission denied",
+            EBUSY => "Device or resource busy",
+            EEXIST => "File exists",
+            EXDEV => "Invalid cross-device link",
+            ENOTDIR => "Not a directory",
+            EINVAL => "Invalid argument",
+            EFBIG => "File too large",
+            ENOSPC => "No space left on device",
+            EROFS => "Read-only file system",
+            EDOM => "Numerical argument out of domain",
+            ERANGE => "Numerical result out of range",
+            ENAMETOOLONG => "File name too long",
+            ENOSYS => "Function not implemented",
+            ENOTEMPTY => "Directory not empty",
+            ENODATA => "No data available",
+            EBADMSG => "Bad message",
+            EOVERFLOW => "Value too large for defined data type",
+            ERESTART => "Interrupted system call should be restarted",
+            EMSGSIZE => "Message too long",
+            EOPNOTSUPP => "Operation not supported",
+            ENOTCONN => "Transport endpoint is not connected",
+            ESHUTDOWN => "Cannot send after transport endpoint shutdown",
+            ETIMEDOUT => "Connection timed out",
+            ESTALE => "Stale file handle",
+            ECANCELED => "Operation canceled",
+            EDQUOT => "Disk quota exceeded",
+            _ => "Unknown error",
+        }
+    }
 }

@@ -5,17 +5,22 @@
 //! finds is an `Outcome`.
 
 mod absent;
+pub mod admin_socket;
 mod args;
+mod counters;
 mod format;
 mod layout;
+mod option_json;
 mod signature;
 mod version;
 mod xml;
 
 pub use absent::Absent;
 pub use args::{Args, parse_osd};
+pub use counters::{PERF_COMMANDS, perf};
 pub use format::Format;
 pub use layout::{End, Layout};
+pub use option_json::option_json;
 pub use signature::{Signature, descriptions, help};
 pub use version::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, build_id, ceph_version};
 

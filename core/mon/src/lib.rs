@@ -13,6 +13,7 @@
 
 mod bootstrap;
 mod commands;
+mod counters;
 mod crush_edit;
 mod mon;
 mod options;

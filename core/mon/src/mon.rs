@@ -21,6 +21,7 @@ pub(crate) use membership::is_majority;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
 
+use crate::counters::MonCounters;
 use crate::services::health::Checks;
 use crate::services::{Context, Options, Services};
 use crate::sessions::caps::SessionCaps;
@@ -36,6 +37,7 @@ use nacre_auth::{Entity, Entropy, Secret};
 use nacre_base::{Now, Rng};
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreView};
 use nacre_options::{Overrides, Value};
+use nacre_perf::Registry;
 use nacre_proto::maps::{OsdMap, Uuid};
 use nacre_proto::messages::QuorumMsg;
 use nacre_proto::types::{AddrVec, AuthName, EntityType};
@@ -44,6 +46,7 @@ use peers::Peers;
 use proposals::Proposals;
 use reads::Reads;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Raft's clock; a lone member needs it only to repeat a read that came too early.
@@ -77,6 +80,8 @@ pub struct MonConfig {
     /// From the configuration file, by Ceph's names.
     pub options: BTreeMap<String, String>,
     pub host: String,
+    /// The counters of this process, which `perf dump` shows.
+    pub perf: Registry,
     /// For everything that is drawn and no secret; a new one for each start.
     pub seed: u64,
     pub auth: MonAuth,
@@ -130,6 +135,7 @@ pub struct Mon {
     pub(crate) leading: Option<Leading>,
     pub(crate) sessions: Sessions,
     pub(crate) services: Services,
+    counted: Arc<MonCounters>,
     /// Whether the driver runs short of global ids.
     global_ids_wanted: bool,
     /// Set when this monitor was removed: the monitor map without it, encoded.
@@ -141,6 +147,7 @@ pub struct Mon {
 impl Mon {
     pub fn new(config: MonConfig) -> Mon {
         let (rng, entropy) = (Rng::new(config.seed), config.auth.entropy.clone().fork());
+        let counted: Arc<MonCounters> = config.perf.add();
         Mon {
             config,
             overrides: Overrides::default(),
@@ -153,7 +160,8 @@ impl Mon {
             reads: Reads::default(),
             proposals: Proposals::default(),
             leading: None,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(counted.clone()),
+            counted,
             services: Services::default(),
             global_ids_wanted: true,
             retired: None,

@@ -106,6 +106,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         fsid: [9; 16],
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         host: "vm".to_string(),
+        perf: Default::default(),
         seed,
         auth: MonAuth::none(Entropy::repeatable(seed)),
     }

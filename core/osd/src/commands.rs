@@ -29,6 +29,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
     ("config diff", "", "show options whose values are not their defaults"),
     ("config diff get", "name=var,type=CephString", "show options whose values are not their defaults"),
+    ("config help", "name=var,type=CephString,req=false", "describe one option, or all"),
     ("config get", "name=var,type=CephString", "show the value of an option"),
     (
         "config set",
@@ -37,11 +38,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
     ("config show", "", "show every option that has a value"),
     ("config unset", "name=var,type=CephString", "undo 'config set'"),
-    ("perf dump", PERF_FILTER, "show counters"),
-    ("perf histogram dump", PERF_FILTER, "show latency histograms"),
-    ("perf histogram schema", "", "describe the histograms"),
-    ("perf reset", "name=var,type=CephString", "reset counters: all, or one set by name"),
-    ("perf schema", "", "describe the counters"),
     (
         "cluster_log",
         "name=level,type=CephChoices,strings=error name=message,type=CephString,n=N",
@@ -91,7 +87,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "mark the unfound objects of a placement group lost",
     ),
 ];
-const PERF_FILTER: &str = "name=logger,type=CephString,req=false name=counter,type=CephString,req=false";
 
 /// The option that shows the memory limit that the OSD was started with.
 const MEMORY_TARGET: &str = "osd_memory_target";
@@ -225,6 +220,12 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         ("pg", cmd) => cmd,
         (prefix, _) => prefix,
     };
+    if matches!(prefix, "perf dump" | "perfcounters_dump") {
+        set_gauges(osd, store);
+    }
+    if let Some(found) = nacre_command::perf(prefix, args, &osd.counted.registry) {
+        return found;
+    }
     let keep = osd.options.keep();
     match prefix {
         "get_command_descriptions" => {
@@ -241,7 +242,19 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
             let memory = (MEMORY_TARGET.to_string(), osd.config.memory.to_string());
             Ok(json!(osd.options.show().into_iter().chain([memory]).collect::<BTreeMap<_, _>>()))
         }
-        "config diff" | "config diff get" => Ok(json!({ "diff": osd.options.differing() })),
+        "config diff" => Ok(json!({ "diff": osd.options.differing(|_| true) })),
+        "config diff get" => {
+            let name = args.str("var");
+            nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
+            Ok(json!({ "diff": osd.options.differing(|option| option.name == name) }))
+        }
+        "config help" => match args.str("var") {
+            "" => Ok(nacre_options::all().iter().map(nacre_command::option_json).collect()),
+            name => {
+                let option = nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
+                Ok(nacre_command::option_json(option))
+            }
+        },
         "config get" => {
             let name = args.str("var");
             let memory = (name == MEMORY_TARGET).then(|| osd.config.memory.to_string());
@@ -249,20 +262,6 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
             let value = value.ok_or_else(|| nacre_options::no_such(name))?;
             Ok(json!({ name: value }))
         }
-        "perf dump" | "perf counters_dump" => {
-            set_gauges(osd, store);
-            Ok(osd.counted.registry.dump(args.str("logger"), args.str("counter")))
-        }
-        "perf schema" => Ok(osd.counted.registry.schema()),
-        "perf histogram dump" => Ok(osd.counted.registry.histograms(args.str("logger"), args.str("counter"))),
-        "perf histogram schema" => Ok(osd.counted.registry.histogram_schema()),
-        "perf reset" if args.str("var").is_empty() => {
-            Err(refuse(EINVAL, "'perf reset' requires the name of a set, or 'all'"))
-        }
-        "perf reset" => Ok(match osd.counted.registry.reset(args.str("var")) {
-            true => json!({ "success": format!("perf reset {}", args.str("var")) }),
-            false => json!({ "error": format!("Not find: {}", args.str("var")) }),
-        }),
         "dump_ops_in_flight" | "ops" => Ok(ops_in_flight(osd, now)),
         "dump_blocked_ops" => Ok(blocked_ops(osd, now, keep.slow)),
         "dump_historic_ops" => Ok(osd.history.recent(now, &keep, false)),
@@ -348,7 +347,8 @@ fn no_map() -> Refusal {
 }
 
 fn signatures() -> impl Iterator<Item = Signature> {
-    COMMANDS.iter().map(|(prefix, args, help)| Signature::new(prefix, args, help, "osd"))
+    let all = COMMANDS.iter().chain(nacre_command::PERF_COMMANDS);
+    all.map(|(prefix, args, help)| Signature::new(prefix, args, help, "osd"))
 }
 
 /// Gauges: computed when they are read.

@@ -93,9 +93,10 @@ impl Options {
         self.from_mon.clone().into_iter().chain(known).collect()
     }
 
-    /// Options whose values are not their defaults, with what sets them.
-    pub fn differing(&self) -> Json {
+    /// The wanted options whose values are not their defaults, with what sets them.
+    pub fn differing(&self, wanted: impl Fn(&Opt) -> bool) -> Json {
         let differs = nacre_options::all().iter().filter(|option| self.value(option) != default(option));
+        let differs = differs.filter(|option| wanted(option));
         differs
             .map(|option| {
                 let mut from = Map::new();

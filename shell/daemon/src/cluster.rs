@@ -394,7 +394,14 @@ impl Cluster {
              {keyring}\
              {networks}\
              # The kernel's client speaks msgr2 only if it is told to.\n\
-             rbd default map options = ms_mode=prefer-crc\n",
+             rbd default map options = ms_mode=prefer-crc\n\
+             \n\
+             # For `ceph daemon`. Clients have no admin sockets unless they are given some.\n\
+             [mon]\n\
+             admin socket = {run}/$cluster-$name.asok\n\
+             [osd]\n\
+             admin socket = {run}/$cluster-$name.asok\n",
+            run = layout.run().display(),
             networks = self.cluster_network.map(|n| format!("cluster network = {n}\n")).unwrap_or_default(),
             fsid = self.fsid,
             hosts = hosts.join(","),

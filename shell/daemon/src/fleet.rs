@@ -1,5 +1,6 @@
 //! Daemons of this process: from their configurations to threads that run, and back.
 
+use crate::admin_sockets::AdminSockets;
 use crate::admission;
 use crate::config::{Arguments, DaemonConfig};
 use crate::crashes;
@@ -16,6 +17,7 @@ use std::time::Duration;
 /// Daemons that run in this process, and the lock that says so.
 pub struct Fleet {
     lock: LockFile,
+    sockets: AdminSockets,
     daemons: Vec<(DaemonName, Box<dyn Daemon>)>,
 }
 
@@ -37,12 +39,15 @@ impl Fleet {
         };
         let prepared: Vec<_> = configs.iter().map(prepare).collect::<Result<_>>()?;
         let access = common.admin_access()?;
-        let daemons = prepared.into_iter().map(|(name, start)| (name, start())).collect();
+        let daemons: Vec<(DaemonName, Box<dyn Daemon>)> =
+            prepared.into_iter().map(|(name, start)| (name, start())).collect();
+        let clients = daemons.iter().map(|(name, daemon)| (name.clone(), daemon.local_client()));
+        let sockets = AdminSockets::open(&common.run_dir(), clients.collect());
         lock.write_pid()?;
         if let Some(access) = access {
             crashes::post(common.crash_dir(), access);
         }
-        Ok(Fleet { lock, daemons })
+        Ok(Fleet { lock, sockets, daemons })
     }
 
     /// True when a daemon ended without being asked to.
@@ -60,6 +65,7 @@ impl Fleet {
     /// Monitors last, so that stopping OSDs can report to them. An error says which daemon had ended by
     /// itself, and why; the others are stopped all the same.
     pub fn stop(self) -> Result<()> {
+        self.sockets.close();
         let (mons, others): (Vec<_>, Vec<_>) = self.daemons.into_iter().partition(|(name, _)| name.is_mon());
         let mut ended = Ok(());
         for daemons in [others, mons] {

@@ -8,6 +8,7 @@
 //! DIR/NAME/store        its store: a file, or a link to its device
 //! DIR/NAME/device.json  the measurement of that device, if it was measured
 //! DIR/run/NAME.pid      locked while NAME runs (or `nacre`, when all share one process)
+//! DIR/run/ceph-NAME.asok  its admin socket while it runs
 //! DIR/log/NAME.log
 //! DIR/crash/            see `crashes`
 //! DIR/lock              locked while a command changes the folder

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::counters::{CountedDisk, MemoryCounters, MessengerCounters, StoreCounters};
 use crate::disk::{self, DiskThreads};
 use crate::ids::IdPool;
+use crate::local_sessions::LocalSessions;
 use crate::process;
 use crate::requests::Requests;
 use crate::session::{self, End, Session};
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::oneshot;
 
 /// Longer ones are cut, and the receiver refuses them.
 const DATAGRAM_MAX: usize = 2048;
@@ -74,6 +76,7 @@ struct Inner<M> {
     timers: Timers,
     /// Every session with a task, also those whose handshake is not over.
     sessions: BTreeMap<ConnId, Rc<Session>>,
+    local: LocalSessions,
     accepted: u64,
     turned_away: u64,
     store: Option<Storage>,
@@ -116,6 +119,7 @@ impl<M: Machine + 'static> Node<M> {
             loops: VecDeque::new(),
             timers: Timers::default(),
             sessions: BTreeMap::new(),
+            local: LocalSessions::default(),
             accepted: 0,
             turned_away: 0,
             store,
@@ -196,6 +200,14 @@ impl<M: Machine + 'static> Node<M> {
         }
     }
 
+    /// Passes a request of this process to the machine, in a session of its own; the caller ends with `turn`.
+    pub(crate) fn ask(&self, request: Message, answer: oneshot::Sender<Message>) {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.accepted += 1;
+        let conn = ConnId::Accepted(inner.accepted);
+        inner.events.extend(inner.local.open(conn, request, answer));
+    }
+
     /// Calls the machine from outside, where it has more to offer than `handle`.
     pub(crate) fn call(self: &Rc<Self>, f: impl FnOnce(&mut M, nacre_base::Now, &mut Vec<Effect>)) {
         let mut effects = Vec::new();
@@ -212,6 +224,9 @@ impl<M: Machine + 'static> Node<M> {
         }
         match effect {
             Effect::Dial { conn, to, kind } => self.dial(inner, conn, to, kind),
+            Effect::Send { conn, message, .. } if inner.local.has(conn) => {
+                inner.events.extend(inner.local.answer(conn, message));
+            }
             Effect::Send { conn, tid, message } => {
                 let Some(session) = inner.sessions.get(&conn) else { return };
                 self.counters.msgr_send_messages.inc();
@@ -225,7 +240,8 @@ impl<M: Machine + 'static> Node<M> {
                 }
             }
             Effect::Hangup { conn } => {
-                // Out of the map at once, so that nothing is delivered any more.
+                // Out of the maps at once, so that nothing is delivered any more.
+                inner.local.hang_up(conn);
                 if let Some(session) = inner.sessions.remove(&conn) {
                     session.finish(End::HungUp);
                 }
@@ -608,6 +624,7 @@ impl<M: Machine + 'static> Node<M> {
         for session in inner.sessions.values() {
             session.sweep(&self.limits);
         }
+        inner.events.extend(inner.local.abandoned());
         self.renew_tickets(inner);
         if let Some(storage) = &mut inner.store
             && std::mem::replace(&mut storage.idle, true)

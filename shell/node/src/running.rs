@@ -5,9 +5,12 @@ use crate::node::Node;
 use crate::spec::Spec;
 use nacre_base::Now;
 use nacre_machine::{Effect, Event, Machine};
+use nacre_proto::messages::{Command, Message};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -23,6 +26,7 @@ type Call<M> = Box<dyn FnOnce(&mut M, Now, &mut Vec<Effect>) + Send>;
 enum Control<M> {
     Stop,
     Call(Call<M>),
+    Ask(Box<Message>, oneshot::Sender<Message>),
 }
 
 /// A daemon with a thread of its own. Dropping the handle leaves it running.
@@ -49,6 +53,18 @@ impl<M> Caller<M> {
     /// As `Running::call`.
     pub fn call(&self, f: impl FnOnce(&mut M, Now, &mut Vec<Effect>) + Send + 'static) -> bool {
         self.0.send(Control::Call(Box::new(f))).is_ok()
+    }
+}
+
+/// Sends commands to a daemon of this process as a client that may do everything, from any thread and for
+/// longer than the handle lives. The daemon does not tell its kind.
+#[derive(Clone)]
+pub struct LocalClient(Arc<dyn Fn(Message) -> oneshot::Receiver<Message> + Send + Sync>);
+
+impl LocalClient {
+    /// Sends a command in a session of its own. There is no answer if the daemon ends, or ends the session.
+    pub fn ask(&self, command: Command) -> oneshot::Receiver<Message> {
+        (self.0)(command.into())
     }
 }
 
@@ -101,6 +117,17 @@ impl<M: Machine + 'static> Running<M> {
         Caller(self.control.clone())
     }
 
+    /// A client of this daemon, which needs no network.
+    pub fn local_client(&self) -> LocalClient {
+        let control = self.control.clone();
+        LocalClient(Arc::new(move |request| {
+            let (answer, asked) = oneshot::channel();
+            // A daemon that is gone drops the sender: there is no answer.
+            let _ = control.send(Control::Ask(Box::new(request), answer));
+            asked
+        }))
+    }
+
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
@@ -141,6 +168,10 @@ async fn run<M: Machine + 'static>(
             Some(command) = commands.recv(), if give_up.is_none() => match command {
                 Control::Call(f) => {
                     node.call(f);
+                    node.turn();
+                }
+                Control::Ask(request, answer) => {
+                    node.ask(*request, answer);
                     node.turn();
                 }
                 Control::Stop => {

@@ -60,6 +60,7 @@ impl Cluster {
             fsid: FSID,
             options: options.map(|(name, value)| (name.into(), value.into())).into(),
             host: "node".into(),
+            perf: Default::default(),
             seed: 1,
             auth: MonAuth::none(Entropy::repeatable(1)),
         };

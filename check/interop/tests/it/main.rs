@@ -2,6 +2,7 @@
 
 mod abuse;
 mod admin;
+mod admin_sockets;
 mod auth;
 mod chaos;
 mod classes;

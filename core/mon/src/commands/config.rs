@@ -280,42 +280,7 @@ fn help(call: &mut Call<'_>) -> Outcome {
     let Some(option) = nacre_options::find(&call.args.text("key")?) else {
         return Err(refuse(errno::ENOENT, ""));
     };
-    call.show(help_json(option), || help_text(option))
-}
-
-pub(super) fn help_json(option: &Opt) -> Value {
-    let value = |value: &OptionValue| match value {
-        OptionValue::Int(n) => json!(n),
-        // Ceph prints sizes and times as text.
-        OptionValue::Uint(n) if option.kind == nacre_options::Kind::Uint => json!(n),
-        OptionValue::Uint(n) => json!(n.to_string()),
-        OptionValue::Float(x) if x.fract() == 0.0 && x.abs() < 1e15 => json!(*x as i64),
-        OptionValue::Float(x) => json!(x),
-        OptionValue::Bool(b) => json!(b),
-        OptionValue::Text(text) => json!(text),
-    };
-    let or_empty = |limit: &Option<OptionValue>| limit.as_ref().map_or(json!(""), value);
-    let mut fields = json!({
-        "name": option.name,
-        "type": option.kind.name(),
-        "level": option.level,
-        "desc": option.description(),
-        "long_desc": "",
-        "default": value(&option.default),
-        "daemon_default": or_empty(&option.daemon_default),
-        "tags": option.tags,
-        "services": option.services,
-        "see_also": option.see_also,
-    });
-    let object = fields.as_object_mut().expect("just made");
-    if option.kind.name() == "str" {
-        object.insert("enum_values".to_string(), json!(option.choices));
-    }
-    object.insert("min".to_string(), or_empty(&option.min));
-    object.insert("max".to_string(), or_empty(&option.max));
-    object.insert("can_update_at_runtime".to_string(), json!(option.runtime));
-    object.insert("flags".to_string(), json!(option.flags));
-    fields
+    call.show(nacre_command::option_json(option), || help_text(option))
 }
 
 fn help_text(option: &Opt) -> String {

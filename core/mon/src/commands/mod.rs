@@ -51,7 +51,7 @@ pub(crate) use pool_set::set_groups;
 pub(crate) use progress::SHOWS_PROGRESS;
 pub use usage::{pool_stats, statfs};
 
-use crate::mon::{CommandRequest, Job, Mon, Via};
+use crate::mon::{CommandRequest, Job, Mon};
 use crate::pending_txn::PendingTxn;
 use crate::services::mgr::image_commands::ImageCommands;
 use crate::state::State;
@@ -255,15 +255,11 @@ fn dispatch(mon: &Mon, now: Now, job: &Job, command: &CommandRequest, pending: &
     let Some(prefix) = args.prefix() else {
         return Err(refuse(errno::EINVAL, "command prefix not found"));
     };
-    let is_tell = command.via == Via::Tell && !is_for_cluster(&command.cmd);
-    let layout = if is_tell { Layout::of_daemon(prefix) } else { Layout::of_cluster(prefix) };
+    let layout = Layout::of_cluster(prefix);
     let format = Format::of(args).for_layout(&layout);
     let state = mon.state.as_ref().expect("only a leader that has the state runs commands");
     let call =
         &mut Call { mon, now, from: &job.from, state, pending, args, format, layout, input: &command.input };
-    if is_tell {
-        return tell::run(call, prefix);
-    }
     if prefix == "get_command_descriptions" {
         return Answer::text(nacre_command::descriptions(signatures()).to_string());
     }

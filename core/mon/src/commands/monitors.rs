@@ -415,9 +415,15 @@ fn feature_ls(call: &mut Call<'_>) -> Outcome {
 pub const PACIFIC_FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
 
 fn quorum_status(call: &mut Call<'_>) -> Outcome {
+    let value = quorum_json(call);
+    let text = value.to_string();
+    call.show(value, || text + "\n")
+}
+
+pub(super) fn quorum_json(call: &Call<'_>) -> Value {
     let quorum = quorum(call);
     let age = call.mon.leading.as_ref().map_or(0, |leading| call.now.mono.since(leading.since).as_secs());
-    let value = json!({
+    json!({
         "election_epoch": election_epoch(call.mon),
         "quorum": quorum.iter().map(|(rank, _)| rank).collect::<Vec<_>>(),
         "quorum_names": quorum.iter().map(|(_, name)| name).collect::<Vec<_>>(),
@@ -428,9 +434,7 @@ fn quorum_status(call: &mut Call<'_>) -> Outcome {
             "quorum_mon": features(call.state.monmap.map.persistent_features),
         },
         "monmap": map_json(&call.state.monmap.map),
-    });
-    let text = value.to_string();
-    call.show(value, || text + "\n")
+    })
 }
 
 // ---- the manager's role of this process ----

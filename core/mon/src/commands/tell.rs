@@ -1,18 +1,27 @@
-//! What one can ask this very process: `ceph tell mon.a ...`.
+//! The commands of one monitor: `ceph tell mon.a ...`, and those of its admin socket.
+//!
+//! They are answered by this very process, also while there is no leader or, where they allow it, before the
+//! monitor has joined.
 
 use super::cluster::{election_epoch, health_json};
-use super::{Answer, Args, Call, Format, Layout, Outcome, Signature, prefix_and_args, refuse};
-use crate::mon::{CommandRequest, Mon};
+use super::monitors::quorum_json;
+use super::{Answer, Args, Call, Format, Layout, Outcome, Signature, refuse};
+use crate::mon::Mon;
 use crate::output::{addrvec, uuid};
-use nacre_base::errno;
-use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION};
+use crate::pending_txn::PendingTxn;
+use nacre_base::{Now, errno};
+use nacre_command::{Absent, CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION};
+use nacre_machine::Peer;
 use nacre_options::{Daemon, Opt};
-use nacre_proto::messages::Message;
+use nacre_proto::messages::CommandReply;
 use serde_json::{Map, Value, json};
 
 /// Name, arguments in Ceph's notation, help.
 const COMMANDS: &[(&str, &str, &str)] = &[
+    ("config diff", "", "show options whose values are not their defaults"),
+    ("config diff get", "name=var,type=CephString", "show an option whose value is not its default"),
     ("config get", "name=var,type=CephString", "show the value of an option of this monitor"),
+    ("config help", "name=var,type=CephString,req=false", "describe one option, or all"),
     (
         "config set",
         "name=var,type=CephString name=val,type=CephString,n=N",
@@ -32,51 +41,122 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("version", "", "show the version of this daemon"),
 ];
 
-pub fn run(call: &mut Call<'_>, prefix: &str) -> Outcome {
-    match prefix {
-        "get_command_descriptions" => call.show_json(nacre_command::descriptions(&signatures())),
-        "help" => call.show_json(nacre_command::help(&signatures())),
-        "version" => call.show_json(json!({
-            "version": CEPH_VERSION_SHORT,
-            "release": CEPH_RELEASE,
-            "release_type": "stable",
-            "nacre_version": NACRE_VERSION,
-        })),
-        "mon_status" | "quorum_status" | "status" => call.show_json(mon_status(call.mon)),
-        // Lines are written as they come.
-        "log flush" => call.show_json(json!({})),
-        "health" => call.show_json(health_json(call, true)),
-        "config get" => {
-            let var = call.args.text("var")?;
-            let option = nacre_options::find(&var).ok_or_else(|| nacre_options::no_such(&var))?;
-            call.show_json(json!({ var: call.option(option.name).to_string() }))
-        }
-        "config show" => {
-            let shown = |option: &Opt| (option.name.to_string(), json!(call.option(option.name).to_string()));
-            let all: Map<String, Value> = nacre_options::all().iter().map(shown).collect();
-            call.show_json(all.into())
-        }
-        "sessions" => call.show_json(sessions(call)),
-        _ => Err(refuse(errno::EOPNOTSUPP, format!("not built yet: 'tell ... {prefix}'"))),
-    }
-}
+/// Commands of Ceph's monitors that nothing answers here, and why.
+const ABSENT: Absent = Absent(&[
+    ("dump_historic_ops", REQUESTS),
+    ("dump_historic_slow_ops", REQUESTS),
+    ("git_version", "the binary does not contain its commit id"),
+    ("log dump", "no log lines are kept in memory"),
+    ("log reopen", "the log goes to standard error, which cannot be reopened"),
+    ("ops", REQUESTS),
+]);
+const REQUESTS: &str = "a monitor answers each request at once or with its commit, and keeps no list of them";
 
 fn signatures() -> Vec<Signature> {
-    COMMANDS.iter().map(|(prefix, args, help)| Signature::new(prefix, args, help, "mon")).collect()
+    let all = COMMANDS.iter().chain(nacre_command::PERF_COMMANDS);
+    let built = all.map(|(prefix, args, help)| Signature::new(prefix, args, help, "mon"));
+    built.chain(ABSENT.signatures("mon")).collect()
 }
 
 impl Mon {
-    /// Carries out a command that sets options of this monitor alone; none if it is another one.
-    pub(crate) fn override_options(&mut self, command: &CommandRequest) -> Option<Message> {
-        let (prefix, args) = prefix_and_args(&command.cmd)?;
+    /// Carries out a command of this monitor alone.
+    pub(crate) fn run_tell(&mut self, now: Now, from: &Peer, cmd: &[String]) -> CommandReply {
+        nacre_command::reply(self.tell(now, from, cmd))
+    }
+
+    fn tell(&mut self, now: Now, from: &Peer, cmd: &[String]) -> Outcome {
+        let args = super::parse(cmd)?;
         let args = Args::new(&args);
-        let outcome = match &*prefix {
+        let prefix = args.prefix().ok_or_else(|| refuse(errno::EINVAL, "command prefix not found"))?;
+        let show = |value: &Value| Answer::text(rendered(args, value));
+        match prefix {
             "config set" => self.config_set(args),
             "config unset" => self.config_unset(args),
             "injectargs" => self.inject_args(args),
-            _ => return None,
+            "health" | "quorum_status" => {
+                let Some(state) = &self.state else {
+                    return Err(refuse(errno::EAGAIN, "this monitor has not joined its cluster yet"));
+                };
+                let pending = &mut PendingTxn::new(state, now.wall);
+                let (format, layout) = (Format::of(args), Layout::of_daemon(prefix));
+                let call = Call { mon: self, now, from, state, pending, args, format, layout, input: &[] };
+                let value = if prefix == "health" { health_json(&call, true) } else { quorum_json(&call) };
+                show(&value)
+            }
+            _ => match nacre_command::perf(prefix, args, &self.config.perf) {
+                Some(found) => show(&found?),
+                None => show(&self.look(prefix, args)?),
+            },
+        }
+    }
+
+    fn look(&self, prefix: &str, args: Args<'_>) -> Result<Value, nacre_command::Refusal> {
+        let option = |var: &str| nacre_options::find(var).ok_or_else(|| nacre_options::no_such(var));
+        Ok(match prefix {
+            "get_command_descriptions" => nacre_command::descriptions(&signatures()),
+            "help" => nacre_command::help(&signatures()),
+            "version" => json!({
+                "version": CEPH_VERSION_SHORT,
+                "release": CEPH_RELEASE,
+                "release_type": "stable",
+                "nacre_version": NACRE_VERSION,
+            }),
+            "mon_status" | "status" => mon_status(self),
+            // Lines are written as they come.
+            "log flush" => json!({}),
+            "config get" => {
+                let option = option(&args.text("var")?)?;
+                json!({ option.name: self.option(option.name).to_string() })
+            }
+            "config show" => {
+                let shown =
+                    |option: &Opt| (option.name.to_string(), json!(self.option(option.name).to_string()));
+                nacre_options::all().iter().map(shown).collect::<Map<String, Value>>().into()
+            }
+            "config diff" => json!({ "diff": self.differing(|_| true) }),
+            "config diff get" => {
+                let wanted = option(&args.text("var")?)?;
+                json!({ "diff": self.differing(|option| option.name == wanted.name) })
+            }
+            "config help" => match args.text_opt("var") {
+                Some(var) => nacre_command::option_json(option(&var)?),
+                None => nacre_options::all().iter().map(nacre_command::option_json).collect(),
+            },
+            "sessions" => sessions(self),
+            _ => {
+                let unknown =
+                    || refuse(errno::EINVAL, format!("a monitor does not know the command '{prefix}'"));
+                let absent = ABSENT.refusal(prefix).or_else(|| super::ABSENT.refusal(prefix));
+                return Err(absent.unwrap_or_else(unknown));
+            }
+        })
+    }
+
+    /// Options whose values are not their defaults, with what sets them.
+    fn differing(&self, wanted: impl Fn(&Opt) -> bool) -> Value {
+        let options = self.options();
+        let row = |option: &Opt| {
+            let default = option.daemon_default.as_ref().unwrap_or(&option.default).to_string();
+            let value = options.get(option.name).to_string();
+            if value == default || !wanted(option) {
+                return None;
+            }
+            let configured = options.configured(option.name).to_string();
+            let mut from = Map::new();
+            from.insert("default".to_string(), json!(default));
+            if let Some(text) = options.file.get(option.name) {
+                from.insert("file".to_string(), json!(text));
+            }
+            if configured != default && options.file.get(option.name) != Some(&configured) {
+                from.insert("mon".to_string(), json!(configured));
+            }
+            if let Some(value) = options.overrides.get(option.name) {
+                from.insert("override".to_string(), json!(value.to_string()));
+            }
+            from.insert("final".to_string(), json!(value));
+            Some((option.name.to_string(), Value::Object(from)))
         };
-        Some(command.reply(outcome))
+        Value::Object(nacre_options::all().iter().filter_map(row).collect())
     }
 
     fn config_set(&mut self, args: Args<'_>) -> Outcome {
@@ -104,8 +184,8 @@ fn rendered(args: Args<'_>, value: &Value) -> String {
     Format::of(args).render(value, &Layout::of_daemon(args.prefix().unwrap_or_default()))
 }
 
-fn sessions(call: &Call<'_>) -> Value {
-    let rows = call.mon.sessions.iter().map(|(_, session)| {
+fn sessions(mon: &Mon) -> Value {
+    let rows = mon.sessions.iter().map(|(_, session)| {
         json!({
             "name": format!("{}.{}", session.peer.kind, session.peer.num),
             "addrs": addrvec(&session.peer.addrs),

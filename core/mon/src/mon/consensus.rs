@@ -173,6 +173,7 @@ impl Mon {
         if leader != self.consensus.leader {
             self.consensus.leader = leader;
             self.consensus.leader_changed = now.mono;
+            self.count_election(leader);
             self.make_clients_resend(out);
             self.request_global_ids(out);
         }
@@ -196,6 +197,16 @@ impl Mon {
             _ => {}
         }
         self.release_waiting(now, out);
+    }
+
+    fn count_election(&self, leader: Option<u64>) {
+        if let Some(leader) = leader {
+            self.counted.num_elections.inc();
+            match leader == self.id() {
+                true => self.counted.election_win.inc(),
+                false => self.counted.election_lose.inc(),
+            }
+        }
     }
 
     /// Followers ask, again and again, until there are some.

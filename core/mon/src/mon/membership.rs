@@ -137,7 +137,7 @@ impl Mon {
         let sessions = self.sessions.iter().map(|(conn, _)| conn);
         let dialled = self.peers.dialling();
         out.extend(sessions.chain(dialled).map(|conn| Effect::Hangup { conn }));
-        (self.sessions, self.peers) = (Sessions::default(), Peers::default());
+        (self.sessions, self.peers) = (Sessions::new(self.counted.clone()), Peers::default());
         self.leading = None;
         self.proposals.clear();
         self.retired = Some(map);

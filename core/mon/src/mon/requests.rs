@@ -118,12 +118,8 @@ impl Mon {
                 }
             }
             // What is asked of this very daemon.
-            Message::Command(m) if self.state.is_some() && !commands::is_for_cluster(&m.cmd) => {
-                let command = CommandRequest { cmd: m.cmd, input: m.input, via: Via::Tell };
-                let reply = match self.override_options(&command) {
-                    Some(reply) => reply,
-                    None => self.run_read_only(now, origin, from, command),
-                };
+            Message::Command(m) if !commands::is_for_cluster(&m.cmd) => {
+                let reply = self.run_tell(now, &from, &m.cmd).into();
                 self.answer(origin, reply, out);
             }
             // What needs the leader.

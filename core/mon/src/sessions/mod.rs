@@ -2,6 +2,7 @@
 
 pub mod caps;
 
+use crate::counters::MonCounters;
 use crate::mon::Mon;
 use crate::services::Options;
 use crate::services::osdmap::maps::updates;
@@ -12,6 +13,7 @@ use nacre_machine::{ConnId, Effect, Peer};
 use nacre_proto::messages::{GetConfig, MonSub, MonSubscribe};
 use nacre_proto::types::EntityType;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Messages a client may send at once, and then per second.
 const BURST: u32 = 5000;
@@ -19,9 +21,9 @@ const PER_SECOND: u32 = 1000;
 /// Subscriptions of one session.
 const SUBSCRIPTIONS_MAX: usize = 64;
 
-#[derive(Default)]
 pub struct Sessions {
     all: BTreeMap<ConnId, Session>,
+    counted: Arc<MonCounters>,
 }
 
 pub struct Session {
@@ -77,11 +79,19 @@ impl Session {
 }
 
 impl Sessions {
+    pub fn new(counted: Arc<MonCounters>) -> Sessions {
+        Sessions { all: BTreeMap::new(), counted }
+    }
     pub fn insert(&mut self, conn: ConnId, session: Session) {
         self.all.insert(conn, session);
+        self.counted.session_add.inc();
+        self.counted.num_sessions.set(self.all.len() as u64);
     }
     pub fn remove(&mut self, conn: ConnId) -> Option<Session> {
-        self.all.remove(&conn)
+        let session = self.all.remove(&conn)?;
+        self.counted.session_rm.inc();
+        self.counted.num_sessions.set(self.all.len() as u64);
+        Some(session)
     }
     pub fn get(&self, conn: ConnId) -> Option<&Session> {
         self.all.get(&conn)

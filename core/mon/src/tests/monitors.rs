@@ -583,3 +583,36 @@ fn the_only_one_that_is_left_can_be_made_to_decide_alone() {
     // A store that never belonged to a monitor cannot become a single-member cluster.
     assert!(crate::alone(7, &Omaps::default()).unwrap().is_none());
 }
+
+#[test]
+fn monitor_without_a_state_answers_about_itself() {
+    let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
+    let mut t = TestMon::start_with(config(0, 3, 40), Omaps::default(), now);
+    t.pass(Duration::from_secs(3));
+    assert!(t.mon.state.is_none());
+    let conn = t.client();
+    let mut tell = |command: Value| {
+        let cmd = vec![command.to_string()];
+        match t.ask(conn, Command { fsid: [0; 16], cmd, input: Bytes::new() }) {
+            Message::CommandReply(reply) => {
+                (reply.retval, serde_json::from_slice::<Value>(&reply.output).unwrap_or_default())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (code, status) = tell(json!({ "prefix": "mon_status" }));
+    assert_eq!((code, &status["name"], &status["state"]), (0, &json!("a"), &json!("electing")));
+    assert_eq!(tell(json!({ "prefix": "health" })).0, -errno::EAGAIN);
+    let (_, dump) = tell(json!({ "prefix": "perf dump", "logger": "mon" }));
+    assert_eq!((&dump["mon"]["num_sessions"], &dump["mon"]["num_elections"]), (&json!(1), &json!(0)));
+    assert_eq!(tell(json!({ "prefix": "perf reset", "var": "all" })).0, 0);
+    assert_eq!(tell(json!({ "prefix": "perf dump" })).1["mon"]["session_add"], 0);
+    assert_eq!(tell(json!({ "prefix": "config set", "var": "mon_max_pg_per_osd", "val": ["7"] })).0, 0);
+    let (_, diff) = tell(json!({ "prefix": "config diff get", "var": "mon_max_pg_per_osd" }));
+    let expected = json!({ "default": "250", "override": "7", "final": "7" });
+    assert_eq!(diff["diff"]["mon_max_pg_per_osd"], expected);
+    assert_eq!(tell(json!({ "prefix": "config help", "var": "mon_max_pg_per_osd" })).1["type"], "uint");
+    assert_eq!(tell(json!({ "prefix": "config help", "var": "nonsense" })).0, -errno::ENOENT);
+    assert_eq!(tell(json!({ "prefix": "ops" })).0, -errno::EOPNOTSUPP);
+    assert_eq!(tell(json!({ "prefix": "nonsense" })).0, -errno::EINVAL);
+}

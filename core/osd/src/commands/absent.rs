@@ -18,7 +18,6 @@ pub const ABSENT: Absent = Absent(&[
     ("cache status", CACHES),
     ("calc_objectstore_db_histogram", STORE),
     ("compact", "the store compacts itself, and compaction cannot be triggered"),
-    ("config help", "the monitors describe options: `ceph config help NAME`"),
     ("cpu_profiler", "no profiler is built in"),
     ("debug dump_missing", "`ceph pg PGID list_unfound` and `ceph pg PGID query` show what is missing"),
     ("debug kick_recovery_wq", WAITS),

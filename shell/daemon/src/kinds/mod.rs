@@ -13,7 +13,7 @@ use crate::name::DaemonName;
 use crate::store;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_machine::{Machine, StoreView, given_up};
-use nacre_node::{BindError, FileDisk, Running};
+use nacre_node::{BindError, FileDisk, LocalClient, Running};
 use nacre_store::{Report, Store};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -49,6 +49,8 @@ pub trait Daemon {
     /// Asks it to stop; `join` waits for that.
     fn stop(&self);
     fn is_finished(&self) -> bool;
+    /// Sends it commands.
+    fn local_client(&self) -> LocalClient;
     fn join(self: Box<Self>) -> Result<()>;
 }
 
@@ -58,6 +60,9 @@ impl<M: Machine + 'static> Daemon for Running<M> {
     }
     fn is_finished(&self) -> bool {
         Running::is_finished(self)
+    }
+    fn local_client(&self) -> LocalClient {
+        Running::local_client(self)
     }
     fn join(self: Box<Self>) -> Result<()> {
         let name = self.name().to_string();

@@ -7,7 +7,7 @@ use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::name::DaemonName;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
-use nacre_node::{Limits, Listener, MEMORY_DEFAULT, Running, Spec};
+use nacre_node::{Limits, Listener, LocalClient, MEMORY_DEFAULT, Running, Spec};
 use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use std::collections::BTreeMap;
@@ -77,6 +77,7 @@ impl Kind for MonSettings {
             "{} has lost this monitor's votes: remove the monitor and add it again",
             path.display()
         );
+        let perf = Registry::default();
         let spec = Spec {
             name: self.name().to_string(),
             kind: EntityType::Mon,
@@ -87,7 +88,7 @@ impl Kind for MonSettings {
             listeners,
             datagrams: Vec::new(),
             store: Some((store, disk)),
-            perf: Registry::default(),
+            perf: perf.clone(),
             limits: Limits::of_memory(MEMORY_DEFAULT),
         };
         let initial = self.initial_keyrings.iter().map(|path| common.path(path));
@@ -99,6 +100,7 @@ impl Kind for MonSettings {
             fsid: common.fsid.into_bytes(),
             options: self.options.clone(),
             host: common.host(),
+            perf,
             seed: random(),
             auth: MonAuth {
                 required: key.is_some(),
@@ -144,6 +146,9 @@ impl Daemon for RunningMon {
     }
     fn is_finished(&self) -> bool {
         self.mon.is_finished()
+    }
+    fn local_client(&self) -> LocalClient {
+        self.mon.local_client()
     }
     fn join(self: Box<Self>) -> Result<()> {
         let ended = Box::new(self.mon).join();
