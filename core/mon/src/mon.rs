@@ -15,6 +15,7 @@ mod peers;
 mod proposals;
 mod reads;
 mod requests;
+mod time_checks;
 
 pub(crate) use consensus::Leading;
 pub(crate) use membership::is_majority;
@@ -39,7 +40,7 @@ use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer, StoreVi
 use nacre_options::{Overrides, Value};
 use nacre_perf::Registry;
 use nacre_proto::maps::{OsdMap, Uuid};
-use nacre_proto::messages::QuorumMsg;
+use nacre_proto::messages::{QuorumMsg, quorum_features};
 use nacre_proto::types::{AddrVec, AuthName, EntityType};
 use nacre_raft::Raft;
 use peers::Peers;
@@ -294,6 +295,7 @@ impl Mon {
                 let leads = self.state.as_ref().filter(|_| self.leading.is_some());
                 self.services.sample(now, leads, shows_progress, Duration::from_secs(grace));
                 self.proposals.periodic_due = true;
+                self.check_times(now, out);
                 self.request_global_ids(out);
                 self.expire_waiting(now, out);
                 self.request_join(out);
@@ -333,7 +335,7 @@ impl Mon {
             return self.peers.disconnect(conn, out);
         }
         if peer.kind == EntityType::Mon {
-            let message = QuorumMsg::Hello { fsid: self.fsid() }.into();
+            let message = QuorumMsg::Hello { fsid: self.fsid(), features: quorum_features::ALL }.into();
             out.push(Effect::Send { conn, tid: 0, message });
         }
         let caps = SessionCaps::of(&peer, self.state.as_ref().map(|state| state.auth.keys.as_ref()));

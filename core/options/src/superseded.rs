@@ -1,6 +1,10 @@
 //! Options of Ceph for which Nacre has another way.
 
 pub const ALL: &[(&str, &str)] = &[
+    (
+        "mon_clock_drift_warn_backoff",
+        "the cluster log has one line when a clock differs, and one when none does",
+    ),
     ("mon_osd_adjust_down_out_interval", "mon_osd_down_out_interval is what it says"),
     (
         "mon_osd_adjust_heartbeat_grace",

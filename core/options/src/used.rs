@@ -130,6 +130,13 @@ pub const ALL: &[Used] = &[
     used("mon_allow_pool_delete", &[Mon], "whether pools may be removed at all"),
     used("mon_allow_pool_size_one", &[Mon], "whether a pool may keep a single copy"),
     used(
+        "mon_clock_drift_allowed",
+        &[Mon],
+        "how far another monitor's clock may be from the leader's before MON_CLOCK_SKEW warns of it",
+    )
+    .unit("seconds")
+    .range("0", DAY),
+    used(
         "mon_max_pg_per_osd",
         &[Mon],
         "placement groups that an OSD should hold at most; 0: no limit. A higher limit costs memory, and time after failures",
@@ -209,6 +216,18 @@ pub const ALL: &[Used] = &[
     used("mon_pg_stuck_threshold", &[Mon], "how long a placement group may be unclean, inactive or stale before it is stuck")
         .unit("seconds")
         .range("0", "4294967295"),
+    used("mon_timecheck_interval", &[Mon], "how often the leader compares the clocks of the monitors with its own")
+        .unit("seconds")
+        .default("60")
+        .range("1", DAY),
+    used(
+        "mon_timecheck_skew_interval",
+        &[Mon],
+        "how often it does so while a clock differs by more than mon_clock_drift_allowed",
+    )
+    .unit("seconds")
+    .default("10")
+    .range("1", DAY),
     used("mon_target_pg_per_osd", &[Mon], "copies of placement groups that the autoscaler plans for each OSD")
         .unit("placement groups")
         .range("1", "10000")

@@ -238,7 +238,7 @@ fn peer_messages() -> Vec<Message> {
     let message =
         RawMessage { kind: 50, version: 1, front: Bytes::from_static(b"front"), ..Default::default() };
     let quorum = [
-        QuorumMsg::Hello { fsid: [7; 16] },
+        QuorumMsg::Hello { fsid: [7; 16], features: 0 },
         QuorumMsg::Raft(Bytes::from_static(b"opaque")),
         QuorumMsg::Forward {
             key: 1,

@@ -36,6 +36,8 @@ struct Link {
     addr: EntityAddr,
     conn: Option<ConnId>,
     open: bool,
+    /// What the monitor supports, as it said last.
+    features: u64,
 }
 
 /// The own sessions to the other monitors.
@@ -61,6 +63,11 @@ impl Peers {
     }
     pub fn is_open(&self, id: u64) -> bool {
         self.links.get(&id).is_some_and(|link| link.open)
+    }
+    /// Those of them that support what `feature` stands for.
+    pub fn open_with(&self, feature: u64) -> impl Iterator<Item = u64> {
+        let links = self.links.iter().filter(move |(_, link)| link.open && link.features & feature != 0);
+        links.map(|(id, _)| *id)
     }
     pub fn by_conn(&self, conn: ConnId) -> Option<u64> {
         self.links.iter().find(|(_, link)| link.conn == Some(conn)).map(|(id, _)| *id)
@@ -98,13 +105,19 @@ impl Peers {
         }
     }
 
+    fn note_features(&mut self, id: u64, features: u64) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.features = features;
+        }
+    }
+
     /// Has links to these monitors and no others. Gives the sessions that end.
     fn update(&mut self, wanted: BTreeMap<u64, EntityAddr>, out: &mut Vec<Effect>) -> Vec<ConnId> {
         let gone = self.links.extract_if(.., |id, link| wanted.get(id) != Some(&link.addr));
         let ended: Vec<ConnId> = gone.filter_map(|(_, link)| link.conn).collect();
         out.extend(ended.iter().map(|conn| Effect::Hangup { conn: *conn }));
         for (id, addr) in wanted {
-            self.links.entry(id).or_insert(Link { addr, conn: None, open: false });
+            self.links.entry(id).or_insert(Link { addr, conn: None, open: false, features: 0 });
         }
         for link in self.links.values_mut().filter(|link| link.conn.is_none()) {
             self.dialled += 1;
@@ -157,7 +170,7 @@ impl Mon {
 
     /// The first message of a monitor. Addresses are used again: another cluster's monitor may have one of
     /// ours, or have had it before.
-    fn on_hello(&mut self, conn: ConnId, theirs: Uuid, out: &mut Vec<Effect>) {
+    fn on_hello(&mut self, conn: ConnId, theirs: Uuid, features: u64, out: &mut Vec<Effect>) {
         let ours = self.fsid();
         if theirs != ours {
             let why = format!("belongs to another cluster, {}, and not to {}", uuid(&theirs), uuid(&ours));
@@ -174,6 +187,9 @@ impl Mon {
         }
         self.peers.established(conn);
         self.update_peers(out);
+        if let Some(monitor) = self.sessions.get(conn).and_then(|session| session.monitor()) {
+            self.peers.note_features(monitor, features);
+        }
     }
 
     /// Disconnects a monitor that is not of this cluster. That is logged once, since it dials again and
@@ -194,8 +210,8 @@ impl Mon {
         if session.peer.kind != EntityType::Mon {
             return;
         }
-        if let QuorumMsg::Hello { fsid } = message {
-            return self.on_hello(conn, fsid, out);
+        if let QuorumMsg::Hello { fsid, features } = message {
+            return self.on_hello(conn, fsid, features, out);
         }
         if !session.is_same_cluster {
             return self.refuse_monitor(
@@ -251,6 +267,12 @@ impl Mon {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
                 }
+            }
+            QuorumMsg::TimeCheck { round } => {
+                self.peers.send(mon, QuorumMsg::TimeCheckReply { round, stamp: now.wall }, out);
+            }
+            QuorumMsg::TimeCheckReply { round, stamp } => {
+                self.services.time_checks.answered(now.mono, mon, round, stamp);
             }
             QuorumMsg::Order { osd, message } => self.send_to_local_osd(osd, &message, out),
             // A monitor that does not lead any more is not sent this, and does not forward it.

@@ -20,6 +20,7 @@ pub mod mgr;
 pub mod monmap;
 pub mod osdmap;
 pub mod pg;
+pub mod time_checks;
 
 use crate::mon::MonConfig;
 use crate::options;
@@ -44,6 +45,7 @@ use osdmap::OsdMonitor;
 use pg::stats::PgStats;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use time_checks::TimeChecks;
 
 /// What the services know beside the agreed state.
 #[derive(Default)]
@@ -58,6 +60,7 @@ pub struct Services {
     pub service_map: ServiceMap,
     pub images: ImageCommands,
     pub image_load: ImageLoad,
+    pub time_checks: TimeChecks,
 }
 
 impl Services {
@@ -81,6 +84,7 @@ impl Services {
     pub fn step_down(&mut self) {
         self.pgs = PgStats::default();
         self.balancer = Balancer::default();
+        self.time_checks = TimeChecks::default();
     }
 
     /// On the leader, every second and when something changed: what is due goes into the pending transaction.
@@ -109,6 +113,7 @@ impl Services {
     pub fn health(&self, cx: &Context<'_>, map: &OsdMap) -> Checks {
         let mut checks = Checks::new();
         monmap::health(cx, &mut checks);
+        self.time_checks.health(cx, &mut checks);
         self.osd.health(cx, &self.pgs, map, &mut checks);
         self.pgs.health(cx, map, &mut checks);
         autoscale::health(cx, &self.pgs, map, &mut checks);

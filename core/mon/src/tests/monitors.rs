@@ -543,7 +543,11 @@ fn a_monitor_without_a_number_does_not_join() {
     assert_eq!(group.run(json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.1:3301" })).0, 0);
     let at = addr(3301, 0);
     let conn = group.mons[0].open(EntityType::Mon, -1, at.clone());
-    group.mons[0].event(Event::Message { conn, tid: 0, message: QuorumMsg::Hello { fsid: [9; 16] }.into() });
+    group.mons[0].event(Event::Message {
+        conn,
+        tid: 0,
+        message: QuorumMsg::Hello { fsid: [9; 16], features: 0 }.into(),
+    });
     assert!(group.mons[0].dialled.is_empty());
     let join = QuorumMsg::Join { member: 0, name: "b".into(), addrs: at };
     group.mons[0].event(Event::Message { conn, tid: 0, message: join.into() });
@@ -582,6 +586,55 @@ fn the_only_one_that_is_left_can_be_made_to_decide_alone() {
     assert_eq!(group.members(3), [last as u64 + 1, 4]);
     // A store that never belonged to a monitor cannot become a single-member cluster.
     assert!(crate::alone(7, &Omaps::default()).unwrap().is_none());
+}
+
+#[test]
+fn clock_of_another_monitor_that_is_wrong_is_warned_of_until_it_is_right() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let status = |group: &mut Group| group.mons[leader].json(json!({ "prefix": "time-sync-status" }));
+    let health =
+        |group: &mut Group| group.mons[leader].json(json!({ "prefix": "health", "detail": "detail" }));
+    let shown = status(&mut group);
+    assert_eq!(shown["timechecks"]["round_status"], "finished");
+    assert!(shown["timechecks"]["round"].as_u64() > Some(0), "{shown}");
+    let clocks = shown["time_skew_status"].as_object().unwrap();
+    assert_eq!(clocks.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(clocks.values().all(|clock| clock["health"] == "HEALTH_OK"), "{shown}");
+    assert!(health(&mut group)["checks"].get("MON_CLOCK_SKEW").is_none());
+
+    let wrong = (leader + 1) % 3;
+    let name = group.mons[wrong].config.name.clone();
+    group.mons[wrong].now.wall.sec += 5;
+    group.pass(61_000);
+    let shown = health(&mut group);
+    let check = &shown["checks"]["MON_CLOCK_SKEW"];
+    assert_eq!(check["severity"], "HEALTH_WARN");
+    assert_eq!(check["summary"]["message"], format!("clock skew detected on mon.{name}"));
+    let detail = check["detail"][0]["message"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("mon.{name} clock skew 5.0")), "{detail}");
+    assert!(detail.contains("s > max 0.05s (latency "), "{detail}");
+    let shown = status(&mut group);
+    let clock = &shown["time_skew_status"][&name];
+    assert!(clock["skew"].as_f64() > Some(4.9) && clock["health"] == "HEALTH_WARN", "{shown}");
+
+    group.mons[wrong].now.wall.sec -= 5;
+    group.pass(11_000);
+    assert!(health(&mut group)["checks"].get("MON_CLOCK_SKEW").is_none());
+
+    // A monitor that is behind, and then gone.
+    group.mons[wrong].now.wall.sec -= 7;
+    group.pass(61_000);
+    assert!(health(&mut group)["checks"].get("MON_CLOCK_SKEW").is_some());
+    group.kill(wrong);
+    group.pass(5_000);
+    assert!(health(&mut group)["checks"].get("MON_CLOCK_SKEW").is_none());
+    assert!(
+        group.mons[leader].json(json!({ "prefix": "time-sync-status" }))["time_skew_status"]
+            .get(&name)
+            .is_none()
+    );
 }
 
 #[test]

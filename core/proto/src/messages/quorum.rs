@@ -4,13 +4,17 @@ use super::{DaemonMsg, RawMessage};
 use crate::maps::Uuid;
 use crate::types::AddrVec;
 use bytes::Bytes;
-use nacre_base::OsdId;
+use nacre_base::{OsdId, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuorumMsg {
     /// The first message of each side: its cluster. Other messages before it are ignored.
-    Hello { fsid: Uuid },
+    Hello {
+        fsid: Uuid,
+        /// What it supports, of `features`. Monitors from before there were any support none.
+        features: u64,
+    },
     /// A message of the Raft library, opaque.
     Raft(Bytes),
     /// To the leader: a request of a daemon or client that is connected here.
@@ -39,6 +43,18 @@ pub enum QuorumMsg {
     Join { member: u64, name: String, addrs: AddrVec },
     /// To a monitor that is none any more: these are the monitors, encoded.
     Removed { map: Bytes },
+    /// The leader's: what time is it? Only to monitors that support `features::TIME_CHECKS`.
+    TimeCheck { round: u64 },
+    /// The answer to it.
+    TimeCheckReply { round: u64, stamp: Utime },
+}
+
+/// What monitors may support beside what all do.
+pub mod features {
+    /// They answer `QuorumMsg::TimeCheck`.
+    pub const TIME_CHECKS: u64 = 1;
+    /// All that this version supports.
+    pub const ALL: u64 = TIME_CHECKS;
 }
 
 impl Encode for RawMessage {
@@ -70,10 +86,11 @@ impl Decode for RawMessage {
 
 impl Encode for QuorumMsg {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 1, 1, |out| match self {
-            QuorumMsg::Hello { fsid } => {
+        versioned(out, 2, 1, |out| match self {
+            QuorumMsg::Hello { fsid, features } => {
                 out.push(10);
                 fsid.encode(out);
+                features.encode(out);
             }
             QuorumMsg::Raft(bytes) => {
                 out.push(0);
@@ -115,6 +132,15 @@ impl Encode for QuorumMsg {
                 out.push(9);
                 map.encode(out);
             }
+            QuorumMsg::TimeCheck { round } => {
+                out.push(11);
+                round.encode(out);
+            }
+            QuorumMsg::TimeCheckReply { round, stamp } => {
+                out.push(12);
+                round.encode(out);
+                stamp.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -126,7 +152,7 @@ impl Encode for QuorumMsg {
 }
 impl Decode for QuorumMsg {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor message", 1, |r, _| {
+        r.versioned("monitor message", 2, |r, version| {
             Ok(match u8::decode(r)? {
                 0 => QuorumMsg::Raft(Decode::decode(r)?),
                 1 => QuorumMsg::Forward {
@@ -148,7 +174,12 @@ impl Decode for QuorumMsg {
                     addrs: Decode::decode(r)?,
                 },
                 9 => QuorumMsg::Removed { map: Decode::decode(r)? },
-                10 => QuorumMsg::Hello { fsid: Decode::decode(r)? },
+                10 => QuorumMsg::Hello {
+                    fsid: Decode::decode(r)?,
+                    features: if version >= 2 { Decode::decode(r)? } else { 0 },
+                },
+                11 => QuorumMsg::TimeCheck { round: Decode::decode(r)? },
+                12 => QuorumMsg::TimeCheckReply { round: Decode::decode(r)?, stamp: Decode::decode(r)? },
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -171,7 +202,7 @@ mod tests {
             ..RawMessage::default()
         };
         let messages = [
-            QuorumMsg::Hello { fsid: [7; 16] },
+            QuorumMsg::Hello { fsid: [7; 16], features: features::ALL },
             QuorumMsg::Raft("x".into()),
             QuorumMsg::Forward {
                 key: 7,
@@ -186,9 +217,21 @@ mod tests {
             QuorumMsg::Ids { start: 1, end: 9 },
             QuorumMsg::Join { member: 4, name: "d".into(), addrs: AddrVec::default() },
             QuorumMsg::Removed { map: "x".into() },
+            QuorumMsg::TimeCheck { round: 3 },
+            QuorumMsg::TimeCheckReply { round: 3, stamp: Utime { sec: 7, nsec: 9 } },
         ];
         for message in messages {
             assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));
         }
+    }
+
+    #[test]
+    fn monitor_without_features_is_understood() {
+        let mut old = Vec::new();
+        versioned(&mut old, 1, 1, |out| {
+            out.push(10);
+            [7u8; 16].encode(out);
+        });
+        assert_eq!(from_slice::<QuorumMsg>(&old), Ok(QuorumMsg::Hello { fsid: [7; 16], features: 0 }));
     }
 }
