@@ -4,15 +4,17 @@
 //! daemon's `Registry` knows all sets and shows them. Counting is an addition to an atomic, from any
 //! thread. Nothing is ever decided by a counter, so a run is the same whether it is watched or not.
 
+mod exposition;
 mod histogram;
 mod registry;
 #[cfg(test)]
 mod tests;
 mod values;
 
+pub use exposition::{Exposition, MetricKind};
 pub use histogram::{Axis, Histogram, SizedHistogram};
 pub use registry::{Counters, Item, Registry};
-pub use values::{Bytes, Count, Gauge, GaugeBytes, Latency, SizedLatency, Value};
+pub use values::{Bytes, Count, Gauge, GaugeBytes, Latency, Reading, SizedLatency, Value};
 
 /// A struct of counters under the name by which `perf dump` shows them. The doc comment of each is
 /// its description in `perf schema`.

@@ -1,6 +1,6 @@
 //! All sets of one daemon, and the forms in which they are shown.
 
-use crate::values::{Kind, Value};
+use crate::values::{Kind, Reading, Value};
 use serde_json::{Map, Value as Json, json};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -81,6 +81,16 @@ impl Registry {
             let kind = if item.value.json().is_some() { Kind::HISTOGRAM } else { item.value.kind() };
             Some((item.histogram_name(), schema(item, kind)))
         })
+    }
+
+    /// Every value, with the names of its set and its own.
+    pub fn readings(&self) -> Vec<(&'static str, &'static str, Reading)> {
+        let sets = self.sets();
+        let of_set = |set: &Arc<dyn Counters>| -> Vec<_> {
+            let items = set.items().into_iter();
+            items.filter_map(|item| Some((set.set_name(), item.name, item.value.reading()?))).collect()
+        };
+        sets.iter().flat_map(of_set).collect()
     }
 
     fn show(&self, set: &str, each: impl Fn(&Item<'_>) -> Option<(String, Json)>) -> Json {

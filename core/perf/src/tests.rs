@@ -1,4 +1,4 @@
-use crate::{Axis, Histogram, Registry};
+use crate::{Axis, Histogram, Reading, Registry};
 use serde_json::json;
 use std::time::Duration;
 
@@ -42,6 +42,14 @@ fn counters_are_shown_as_ceph_shows_them() {
     assert_eq!(schema["some"]["weight"]["units"], "bytes");
     assert_eq!(schema["some"]["thing_lat"]["description"], "How long an item takes.");
     assert!(schema["some"].get("thing_lat_histogram_by_weight").is_none());
+
+    let readings = [
+        ("some", "things", Reading::Counter(1)),
+        ("some", "weight", Reading::Counter(4096)),
+        ("some", "here", Reading::Gauge(3)),
+        ("some", "thing_lat", Reading::Mean { count: 2, nanos: 2_000_000 }),
+    ];
+    assert_eq!(registry.readings(), readings);
 
     assert!(registry.reset("all") && registry.reset("some") && !registry.reset("other"));
     assert_eq!((some.things.get(), some.thing_lat.count(), some.here.get()), (0, 0, 3));

@@ -23,7 +23,22 @@ pub trait Value {
     fn histogram(&self) -> Option<Json> {
         None
     }
+    /// For programs that collect metrics; None for what is only a histogram.
+    fn reading(&self) -> Option<Reading>;
     fn reset(&self);
+}
+
+/// What a value is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Only grows, until the daemon is restarted or the counter is reset.
+    Counter(u64),
+    Gauge(u64),
+    /// How many were counted, and how long all of them took.
+    Mean {
+        count: u64,
+        nanos: u64,
+    },
 }
 
 /// As `perf schema` says it.
@@ -45,7 +60,7 @@ impl Kind {
 }
 
 macro_rules! integer {
-    ($(#[$meta:meta])* $name:ident, $number:expr, $metric:literal, $unit:literal, $reset:expr) => {
+    ($(#[$meta:meta])* $name:ident, $number:expr, $metric:literal, $unit:literal, $reading:ident, $reset:expr) => {
         $(#[$meta])*
         #[derive(Debug, Default)]
         pub struct $name(AtomicU64);
@@ -62,6 +77,9 @@ macro_rules! integer {
             fn json(&self) -> Option<Json> {
                 Some(json!(self.get()))
             }
+            fn reading(&self) -> Option<Reading> {
+                Some(Reading::$reading(self.get()))
+            }
             fn reset(&self) {
                 if $reset {
                     self.0.store(0, Relaxed);
@@ -70,10 +88,10 @@ macro_rules! integer {
         }
     };
 }
-integer!(/** Only grows. */ Count, bits::INTEGER | bits::COUNTER, "counter", "none", true);
-integer!(/** Only grows. */ Bytes, bits::INTEGER | bits::COUNTER, "counter", "bytes", true);
-integer!(/** How much there is now; a reset leaves it. */ Gauge, bits::INTEGER, "gauge", "none", false);
-integer!(/** How much there is now; a reset leaves it. */ GaugeBytes, bits::INTEGER, "gauge", "bytes", false);
+integer!(/** Only grows. */ Count, bits::INTEGER | bits::COUNTER, "counter", "none", Counter, true);
+integer!(/** Only grows. */ Bytes, bits::INTEGER | bits::COUNTER, "counter", "bytes", Counter, true);
+integer!(/** How much there is now; a reset leaves it. */ Gauge, bits::INTEGER, "gauge", "none", Gauge, false);
+integer!(/** How much there is now; a reset leaves it. */ GaugeBytes, bits::INTEGER, "gauge", "bytes", Gauge, false);
 
 macro_rules! grows {
     ($($name:ident),*) => {$(
@@ -140,6 +158,9 @@ impl Value for Latency {
     fn histogram(&self) -> Option<Json> {
         Some(self.histogram.json())
     }
+    fn reading(&self) -> Option<Reading> {
+        Some(Reading::Mean { count: self.count(), nanos: self.sum() })
+    }
     fn reset(&self) {
         self.count.store(0, Relaxed);
         self.nanos.store(0, Relaxed);
@@ -171,6 +192,9 @@ impl Value for SizedLatency {
     }
     fn histogram(&self) -> Option<Json> {
         Some(self.0.json())
+    }
+    fn reading(&self) -> Option<Reading> {
+        None
     }
     fn reset(&self) {
         self.0.reset();
