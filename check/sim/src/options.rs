@@ -6,9 +6,15 @@ use nacre_options::{Effect, Kind, Opt};
 /// An option, and the least and the greatest value that a simulation gives it.
 pub type Range = (&'static Opt, f64, f64);
 
-/// All options that have such a range, in the order of the table.
+/// The shape of a run sets these itself, as it limits what may be kept.
+const OF_SHAPE: [&str; 3] = ["mon_min_osdmap_epochs", "osd_max_pg_log_entries", "osd_min_pg_log_entries"];
+
+/// All other options that have such a range, in the order of the table.
 pub fn simulated() -> Vec<Range> {
     let range = |option: &'static Opt| {
+        if OF_SHAPE.contains(&option.name) {
+            return None;
+        }
         let Effect::Used(used) = option.effect else { return None };
         let (min, max) = used.sim?;
         let number = |text: &str| option.parse(text).expect("the range has values of the option").as_f64();
@@ -40,7 +46,7 @@ mod tests {
     fn drawn_values_are_values_of_their_options() {
         let rng = &mut Rng::new(1);
         let ranges = simulated();
-        assert!(ranges.len() > 20);
+        assert!(ranges.len() >= 20);
         for (option, min, max) in ranges {
             for _ in 0..100 {
                 let text = draw(rng, option.kind, min, max);
