@@ -15,7 +15,7 @@ use nacre_auth::{Keys, Proved};
 use nacre_base::Now;
 use nacre_proto::messages::Message;
 use nacre_proto::transaction::{StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, Network};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Network};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -41,6 +41,8 @@ pub struct Peer {
     /// Where its bytes come from.
     pub observed: EntityAddr,
     pub features: u64,
+    /// The entity that it said it is; proved by `proved` alone. None: this daemon dialled.
+    pub auth_name: Option<AuthName>,
     /// The authenticated caller and its capabilities. None: the cluster authenticates no callers, and all may
     /// do everything; or this daemon dialled.
     pub proved: Option<Proved>,

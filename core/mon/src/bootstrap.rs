@@ -3,10 +3,11 @@
 use crate::commands::PACIFIC_FEATURES;
 use crate::mon::MonConfig;
 use crate::options;
+use crate::services::mgr::modules;
 use crate::state::Genesis;
 use nacre_base::{Epoch, Utime};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{MgrMap, MonMap, OsdMap};
+use nacre_proto::maps::{MgrMap, MgrStandby, MonMap, OsdMap};
 use nacre_wire::to_vec;
 use std::collections::BTreeMap;
 
@@ -23,9 +24,26 @@ pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: config.auth.initial_entities.clone() }
 }
 
+/// Another monitor's process, which is the manager when that monitor leads.
+pub fn standby(gid: u64, name: String) -> MgrStandby {
+    let module_names = modules::ALWAYS_ON.map(String::from).into();
+    MgrStandby {
+        gid,
+        name,
+        module_names,
+        available_modules: modules::available(),
+        features: PACIFIC_FEATURES,
+    }
+}
+
 /// This process in the manager's role.
 pub fn manager_map(config: &MonConfig, epoch: Epoch, gid: u64, now: Utime) -> MgrMap {
     // With the features of Octopus, clients tell apart what they ask the cluster and what this daemon.
     let map = MgrMap::with_active(epoch, &config.name, gid, config.mgr_addrs.clone(), now);
-    MgrMap { active_mgr_features: PACIFIC_FEATURES, ..map }
+    MgrMap {
+        active_mgr_features: PACIFIC_FEATURES,
+        available_modules: modules::available(),
+        always_on_modules: modules::always_on(),
+        ..map
+    }
 }

@@ -274,7 +274,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 7, 1, |out| {
+        versioned(out, 8, 1, |out| {
             self.monmap.map.encode(out);
             self.mgrmap.map.encode(out);
             self.osdmap.encode_maps(out);
@@ -282,7 +282,7 @@ impl Encode for State {
             self.config.options.encode(out);
             self.config.changes.iter().cloned().collect::<Vec<_>>().encode(out);
             self.kv.pairs.encode(out);
-            self.log.lines.iter().cloned().collect::<Vec<_>>().encode(out);
+            self.log.lines.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>().encode(out);
             self.log.seq.encode(out);
             self.osdmap.metadata.encode(out);
             self.health.mutes.encode(out);
@@ -293,12 +293,13 @@ impl Encode for State {
             self.monmap.removed.encode(out);
             self.auth.keys.as_ref().encode(out);
             self.hosts.encode(out);
+            self.log.lines.iter().map(|(number, _)| *number).collect::<Vec<_>>().encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 7, |r, v| {
+        r.versioned("monitor state", 8, |r, v| {
             let mut state = State {
                 monmap: Membership::initial(MonMap::decode(r)?),
                 mgrmap: ManagerMap { map: Decode::decode(r)? },
@@ -306,7 +307,7 @@ impl Decode for State {
                 pgs: PgRecords { records: Decode::decode(r)? },
                 config: Config { options: Decode::decode(r)?, changes: Vec::decode(r)?.into() },
                 kv: KeyValues { pairs: Decode::decode(r)? },
-                log: ClusterLog { lines: Vec::decode(r)?.into(), seq: Decode::decode(r)? },
+                log: ClusterLog::contiguous(Decode::decode(r)?, Decode::decode(r)?),
                 health: Mutes::default(),
                 auth: Auth::default(),
                 leader_hints: LeaderHints::default(),
@@ -334,6 +335,10 @@ impl Decode for State {
             }
             if v >= 7 {
                 state.hosts = Decode::decode(r)?;
+            }
+            if v >= 8 {
+                let numbers: Vec<u64> = Decode::decode(r)?;
+                state.log.lines.iter_mut().zip(numbers).for_each(|((number, _), saved)| *number = saved);
             }
             Ok(state)
         })

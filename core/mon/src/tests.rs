@@ -9,7 +9,7 @@ use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::*;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, EntityAddr, EntityType, ObjectId};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, ObjectId};
 use nacre_wire::{from_slice, to_vec};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -231,9 +231,12 @@ impl TestMon {
         let conn = ConnId::Accepted(self.next_conn);
         self.next_conn += 1;
         let observed = addrs.msgr2().unwrap_or_default();
+        let auth_name = proved.as_ref().map(|proved| proved.name.clone());
+        let admin = || AuthName::new(EntityType::Client, "admin");
+        let auth_name = auth_name.or_else(|| (kind == EntityType::Client).then(admin));
         self.event(Event::Opened {
             conn,
-            peer: Peer { kind, num, addrs, observed, features: 0x3f01, proved },
+            peer: Peer { kind, num, addrs, observed, features: 0x3f01, auth_name, proved },
         });
         conn
     }
@@ -399,6 +402,7 @@ fn subscribe(what: &str, start: u64, flags: u8) -> MonSubscribe {
 
 mod absent;
 mod arguments;
+mod audit;
 mod auth;
 mod balancer;
 mod check;
@@ -411,6 +415,7 @@ mod forced;
 mod formats;
 mod hosts;
 mod image_load;
+mod manager;
 mod monitors;
 mod osds;
 mod pg_merge;

@@ -343,6 +343,7 @@ pub(crate) fn peer(ident: &PeerIdent) -> Option<Peer> {
         addrs: ident.addrs.clone(),
         observed: EntityAddr::msgr2(ident.sock, 0),
         features: ident.features,
+        auth_name: ident.auth_name.clone(),
         proved: ident.proved.clone(),
     })
 }

@@ -37,7 +37,10 @@ fn addrs(port: u16) -> AddrVec {
 
 fn opened(conn: ConnId, kind: EntityType, num: i64, addrs: AddrVec) -> Event {
     let observed = addrs.msgr2().unwrap_or_default();
-    Event::Opened { conn, peer: Peer { kind, num, addrs, observed, features: u64::MAX, proved: None } }
+    Event::Opened {
+        conn,
+        peer: Peer { kind, num, addrs, observed, features: u64::MAX, auth_name: None, proved: None },
+    }
 }
 
 fn the_client() -> Event {

@@ -137,8 +137,15 @@ impl Cluster {
     }
 
     fn open(&mut self, at: usize, conn: ConnId, kind: EntityType, num: i64, addr: EntityAddr) {
-        let peer =
-            Peer { kind, num, addrs: AddrVec::one(addr), observed: addr, features: u64::MAX, proved: None };
+        let peer = Peer {
+            kind,
+            num,
+            addrs: AddrVec::one(addr),
+            observed: addr,
+            features: u64::MAX,
+            auth_name: None,
+            proved: None,
+        };
         self.events.push_back((at, Event::Opened { conn, peer }));
     }
     fn message(&mut self, at: usize, conn: ConnId, message: Message) {

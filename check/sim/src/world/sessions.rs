@@ -503,6 +503,7 @@ fn peer(ident: &PeerIdent) -> Peer {
         addrs: ident.addrs.clone(),
         observed: EntityAddr::msgr2(ident.sock, 0),
         features: ident.features,
+        auth_name: ident.auth_name.clone(),
         proved: ident.proved.clone(),
     }
 }

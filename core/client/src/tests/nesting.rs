@@ -52,7 +52,8 @@ impl Parent {
         let addr = self.dialled[&conn];
         let kind = if addr == mon_addr(0) { EntityType::Mon } else { EntityType::Osd };
         let addrs = AddrVec::one(addr);
-        let peer = Peer { kind, num: 0, addrs, observed: addr, features: u64::MAX, proved: None };
+        let peer =
+            Peer { kind, num: 0, addrs, observed: addr, features: u64::MAX, auth_name: None, proved: None };
         self.handle(conn, Event::Opened { conn, peer });
     }
     fn hear(&mut self, conn: ConnId, tid: u64, message: impl Into<Message>) {

@@ -155,7 +155,7 @@ impl World {
         let observed = self.conns[&conn];
         let kind = if observed.sock.unwrap().port() < 4000 { EntityType::Mon } else { EntityType::Osd };
         let addrs = AddrVec::one(observed);
-        let peer = Peer { kind, num: 0, addrs, observed, features: FEATURES, proved: None };
+        let peer = Peer { kind, num: 0, addrs, observed, features: FEATURES, auth_name: None, proved: None };
         self.handle(Event::Opened { conn, peer });
     }
     pub fn open_osd(&mut self, osd: OsdId) -> ConnId {

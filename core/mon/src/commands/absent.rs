@@ -6,6 +6,9 @@ use nacre_command::Absent;
 const MODULE: &str = "the leading monitor is the manager, and has no loadable modules";
 const DISKS: &str = "disk health is not monitored; `ceph device ls` lists the disks";
 const RAFT: &str = "monitors use Raft, which has no election strategies";
+const TIERS: &str = "cache tiering; to have a pool on faster OSDs, give it a rule for their device class: `ceph osd \
+                     crush rule create-replicated RULE default host ssd`, then `ceph osd pool set POOL \
+                     crush_rule RULE`";
 const ORCHESTRATOR: &str = "daemons are started with `nacre`, not by the cluster";
 
 const UPMAP_PRIMARY: &str =
@@ -43,6 +46,7 @@ pub const ABSENT: Absent = Absent(&[
     ("orch", ORCHESTRATOR),
     ("osd pg-upmap-primary", UPMAP_PRIMARY),
     ("osd rm-pg-upmap-primary", UPMAP_PRIMARY),
+    ("osd tier", TIERS),
     ("pg getmap", "monitors keep no PG map in Ceph's encoding; `ceph pg dump` shows the placement groups"),
     ("prometheus", MODULE),
     ("quorum", RAFT),

@@ -5,6 +5,7 @@ use crate::mon::Mon;
 use crate::output::{self, age, bytes, count, uuid};
 use crate::services::health::{self, Check, Mute};
 use crate::services::pg::stats;
+use crate::services::pg::summary::by_count;
 use nacre_base::{Now, Utime, errno};
 use nacre_command::{CEPH_VERSION_SHORT, build_id, ceph_version};
 use nacre_proto::maps::{map_flags, release};
@@ -249,13 +250,6 @@ pub fn election_epoch(mon: &Mon) -> u64 {
     2 * mon.term() + 1
 }
 
-/// The most frequent first.
-pub fn by_count(states: &BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
-    let mut rows: Vec<(u64, u64)> = states.iter().map(|(state, n)| (*state, *n)).collect();
-    rows.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    rows
-}
-
 fn pg_ratios(states: &BTreeMap<u64, u64>, fields: &mut Map<String, Value>) {
     let all: u64 = states.values().sum();
     let unknown = states.get(&0).copied().unwrap_or(0);
@@ -312,7 +306,13 @@ fn services_text(call: &Call<'_>) -> String {
     let mgr = match state.mgrmap.map.available {
         true => {
             let since = age(seconds_since(call.now.wall, state.mgrmap.map.active_change));
-            format!("{}(active, since {since})", state.mgrmap.map.active_name)
+            let standbys: Vec<&str> =
+                state.mgrmap.map.standbys.values().map(|standby| &*standby.name).collect();
+            let standbys = match standbys.is_empty() {
+                true => String::new(),
+                false => format!(", standbys: {}", standbys.join(", ")),
+            };
+            format!("{}(active, since {since}){standbys}", state.mgrmap.map.active_name)
         }
         false => "no daemons active".to_string(),
     };

@@ -5,14 +5,16 @@ use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::mon::is_majority;
 use crate::output::{addrvec, bracketed, legacy_addr, uuid};
 use crate::services::log::log_level;
-use crate::services::monmap::MonChange;
+use crate::services::mgr::modules::ALWAYS_ON;
+use crate::services::monmap::{MonChange, map_text};
 use nacre_base::errno;
 use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, ceph_version};
-use nacre_proto::maps::{MonMap, release};
+use nacre_proto::maps::{MgrMap, MgrModule, MonMap, release};
 use nacre_proto::messages::{LogEntry, LogLevel};
-use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityName, EntityType};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityName};
 use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 pub const COMMANDS: &[Row] = &[
@@ -52,10 +54,6 @@ pub const COMMANDS: &[Row] = &[
 
 /// No cluster needs more, and each waits for a majority of them.
 const MONS_MAX: usize = 31;
-
-/// What Ceph's manager does in modules and the leading monitor does here.
-const ALWAYS_ON: [&str; 7] =
-    ["balancer", "crash", "iostat", "pg_autoscaler", "progress", "rbd_support", "status"];
 
 const FEATURES: [&str; 8] =
     ["kraken", "luminous", "mimic", "osdmap-prune", "nautilus", "octopus", "pacific", "elector-pinging"];
@@ -165,15 +163,11 @@ fn stat(call: &mut Call<'_>) -> Outcome {
         "quorum": quorum.iter().map(|(rank, name)| json!({ "rank": rank, "name": name })).collect::<Vec<_>>(),
     });
     call.show(value, || {
-        let mons: Vec<String> =
-            map.by_rank().map(|mon| format!("{}={}", mon.name, bracketed(&mon.public_addrs))).collect();
         let ranks: Vec<String> = quorum.iter().map(|(rank, _)| rank.to_string()).collect();
         let names: Vec<&str> = quorum.iter().map(|(_, name)| &**name).collect();
         format!(
-            "e{}: {} mons at {{{}}} removed_ranks: {{}}, election epoch {}, leader {leader_rank} {leader}, quorum {} {}",
-            map.epoch,
-            map.ranks.len(),
-            mons.join(","),
+            "{}, election epoch {}, leader {leader_rank} {leader}, quorum {} {}",
+            map_text(map).trim_start_matches("monmap "),
             election_epoch(call.mon),
             ranks.join(","),
             names.join(","),
@@ -439,8 +433,32 @@ pub(super) fn quorum_json(call: &Call<'_>) -> Value {
 
 // ---- the manager's role of this process ----
 
+fn modules_json(modules: &[MgrModule]) -> Value {
+    let module = |module: &MgrModule| {
+        json!({
+            "name": module.name,
+            "can_run": module.can_run,
+            "error_string": module.error,
+            "module_options": {},
+        })
+    };
+    modules.iter().map(module).collect()
+}
+
 fn mgr_dump(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.mgrmap.map;
+    let standbys = map.standbys.values().map(|standby| {
+        json!({
+            "gid": standby.gid,
+            "name": standby.name,
+            "mgr_features": standby.features,
+            "available_modules": modules_json(&standby.available_modules),
+        })
+    });
+    let always_on = map.always_on_modules.iter().map(|(number, modules)| {
+        let name = release::name(*number as u8).map_or_else(|| number.to_string(), String::from);
+        (name, json!(modules))
+    });
     call.show_json(json!({
         "epoch": map.epoch.0,
         "active_gid": map.active_gid,
@@ -450,11 +468,11 @@ fn mgr_dump(call: &mut Call<'_>) -> Outcome {
         "active_change": map.active_change.to_string(),
         "active_mgr_features": map.active_mgr_features,
         "available": map.available,
-        "standbys": [],
+        "standbys": standbys.collect::<Vec<_>>(),
         "modules": map.modules,
-        "available_modules": [],
+        "available_modules": modules_json(&map.available_modules),
         "services": map.services,
-        "always_on_modules": {},
+        "always_on_modules": Value::Object(always_on.collect()),
         "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
         "active_clients": [],
     }))
@@ -471,7 +489,10 @@ fn mgr_stat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mgr_modules(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({ "always_on_modules": ALWAYS_ON, "enabled_modules": [], "disabled_modules": [] }))
+    let enabled = &call.state.mgrmap.map.modules;
+    call.show_json(
+        json!({ "always_on_modules": ALWAYS_ON, "enabled_modules": enabled, "disabled_modules": [] }),
+    )
 }
 fn mgr_services(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!({}))
@@ -481,8 +502,28 @@ fn mgr_module_enable(call: &mut Call<'_>) -> Outcome {
     if ALWAYS_ON.contains(&&*module) {
         return Answer::said(format!("module '{module}' is already enabled (always-on)"));
     }
-    let text = format!("not in Nacre: module '{module}'; `ceph mgr module ls` lists what there is");
-    Err(refuse(errno::ENOENT, text))
+    if wanted_modules(call).contains(&module) {
+        return Answer::said(format!("module '{module}' is already enabled"));
+    }
+    if !call.args.flag("force") && call.args.text_opt("force").as_deref() != Some("--force") {
+        let text =
+            format!("all mgr daemons do not support module '{module}', pass --force to force enablement");
+        return Err(refuse(errno::ENOENT, text));
+    }
+    edit_modules(call, |modules| modules.insert(module));
+    Answer::said("")
+}
+
+/// The modules that were enabled by name, as earlier commands of this batch leave them.
+fn wanted_modules<'a>(call: &'a Call<'_>) -> &'a BTreeSet<String> {
+    &call.pending.batch.mgrmap.as_ref().unwrap_or(&call.state.mgrmap.map).modules
+}
+
+fn edit_modules(call: &mut Call<'_>, edit: impl FnOnce(&mut BTreeSet<String>) -> bool) {
+    let map = &call.state.mgrmap.map;
+    let pending =
+        call.pending.batch.mgrmap.get_or_insert_with(|| MgrMap { epoch: map.epoch.next(), ..map.clone() });
+    edit(&mut pending.modules);
 }
 
 fn mgr_module_disable(call: &mut Call<'_>) -> Outcome {
@@ -491,7 +532,11 @@ fn mgr_module_disable(call: &mut Call<'_>) -> Outcome {
         let text = format!("module '{module}' cannot be disabled (always-on)");
         return Err(refuse(errno::EINVAL, text));
     }
-    Answer::said(format!("module '{module}' is already disabled"))
+    if !wanted_modules(call).contains(&module) {
+        return Answer::said(format!("module '{module}' is already disabled"));
+    }
+    edit_modules(call, |modules| modules.remove(&module));
+    Answer::said("")
 }
 
 fn mgr_versions(call: &mut Call<'_>) -> Outcome {
@@ -591,7 +636,7 @@ fn no_list(call: &mut Call<'_>) -> Outcome {
 fn log(call: &mut Call<'_>) -> Outcome {
     let words = call.args.list("logtext");
     let entry = LogEntry {
-        name: AuthName::new(call.from.kind, if call.from.kind == EntityType::Client { "admin" } else { "" }),
+        name: call.from.auth_name.clone().unwrap_or_else(|| AuthName::new(call.from.kind, "")),
         rank: EntityName::new(call.from.kind, call.from.num),
         addrs: call.from.addrs.clone(),
         stamp: call.now.wall,
@@ -625,7 +670,8 @@ fn log_last(call: &mut Call<'_>) -> Outcome {
     };
     let channel = call.args.text_opt("channel").unwrap_or_else(|| "cluster".to_string());
     let fits = |line: &&LogEntry| line.level >= level && (channel == "*" || line.channel == channel);
-    let mut lines: Vec<&LogEntry> = call.state.log.lines.iter().rev().filter(fits).take(num).collect();
+    let all = call.state.log.lines.iter().map(|(_, line)| line);
+    let mut lines: Vec<&LogEntry> = all.rev().filter(fits).take(num).collect();
     lines.reverse();
     let rows: Vec<Value> = lines
         .iter()

@@ -5,6 +5,7 @@ use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, bytes, list};
 use crate::services::pg::stats::{PgStat, all_pgs};
+use crate::services::pg::summary;
 use nacre_base::{IntervalSet, OsdId, PgId, PoolId, Utime, errno};
 use nacre_command::Format;
 use nacre_command::parse_osd;
@@ -509,7 +510,7 @@ fn brief_text(rows: &[PgShown]) -> String {
 fn stat(call: &mut Call<'_>) -> Outcome {
     let map = &call.state.osdmap.map;
     let stats = &call.mon.services.pgs;
-    let states = super::cluster::by_count(&stats.states(map));
+    let states = summary::by_count(&stats.states(map));
     let sum = stats.sum();
     let space = stats.space(|osd| map.is_in(osd));
     let all: u64 = states.iter().map(|(_, n)| n).sum();
@@ -537,39 +538,7 @@ fn stat(call: &mut Call<'_>) -> Outcome {
     fields.extend(recovery_json(&sum));
     fields.extend(recovery_rate_json(&rates));
     let value = json!({ "pg_ready": true, "pg_summary": summary });
-    call.show(value, || {
-        let parts: Vec<String> =
-            states.iter().map(|(state, n)| format!("{n} {}", pg_state::name(*state))).collect();
-        let mut text = format!(
-            "{all} pgs: {}; {} data, {} used, {} / {} avail",
-            parts.join(", "),
-            bytes(sum.bytes),
-            bytes(space.used()),
-            bytes(space.available),
-            bytes(space.total)
-        );
-        let percent = |n: u64, of: u64| 100.0 * n as f64 / of.max(1) as f64;
-        if rates.reads + rates.writes > 0 {
-            let amounts = [(rates.read_bytes, "rd"), (rates.write_bytes, "wr")];
-            let amounts = amounts.iter().filter(|(n, _)| *n > 0);
-            let amounts: String = amounts.map(|(n, what)| format!("{}/s {what}, ", bytes(*n))).collect();
-            text += &format!("; {amounts}{} op/s", rates.reads + rates.writes);
-        }
-        for (n, what) in [(sum.degraded, "degraded"), (sum.misplaced, "misplaced")] {
-            if n > 0 {
-                text += &format!("; {n}/{} objects {what} ({:.3}%)", sum.copies, percent(n, sum.copies));
-            }
-        }
-        if sum.unfound > 0 {
-            let part = percent(sum.unfound, sum.objects);
-            text += &format!("; {}/{} objects unfound ({part:.3}%)", sum.unfound, sum.objects);
-        }
-        if rates.recovered_bytes + rates.recovered_objects > 0 {
-            let (amount, objects) = (bytes(rates.recovered_bytes), rates.recovered_objects);
-            text += &format!("; {amount}/s, {objects} objects/s recovering");
-        }
-        text + "\n"
-    })
+    call.show(value, || summary::text(stats, map) + "\n")
 }
 
 fn map_pg(call: &mut Call<'_>) -> Outcome {

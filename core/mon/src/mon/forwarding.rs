@@ -55,6 +55,7 @@ impl Mon {
             num: from.num,
             addrs: from.addrs.clone(),
             message: Envelope { tid: 0, body: message }.to_raw(),
+            auth_name: from.auth_name.clone(),
         };
         self.peers.send(leader, message, out);
     }

@@ -233,10 +233,11 @@ impl Mon {
                     out.push(Effect::Log { level: Level::Warn, text });
                 }
             }
-            QuorumMsg::Forward { key, kind, num, addrs, message } => {
+            QuorumMsg::Forward { key, kind, num, addrs, message, auth_name } => {
                 let kind = EntityType::from_byte(kind).unwrap_or(EntityType::Client);
                 let observed = addrs.msgr2().unwrap_or_default();
-                let peer = Peer { kind, num, addrs, observed, features: session.peer.features, proved: None };
+                let features = session.peer.features;
+                let peer = Peer { kind, num, addrs, observed, features, auth_name, proved: None };
                 let Ok(envelope) = Envelope::from_raw(message) else { return };
                 if kind == EntityType::Osd {
                     self.services.osd.sessions.heard(OsdId(num as i32), mon);

@@ -6,12 +6,15 @@ use super::{Mon, QUEUE_MAX, QUEUED_MAX, TIMER_FAILURES};
 use crate::pending_txn::PendingTxn;
 use crate::services::monmap::MonChange;
 use crate::services::osdmap::pg_temp::prime_pg_temp;
+use crate::services::{audit, mgr, monmap};
 use crate::state::Batch;
 use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
 use nacre_machine::{Effect, Level, Peer};
-use nacre_proto::messages::{DaemonMsg, LogAck, LogEntry, Message, PaxosVersion, PoolOp, QuorumMsg};
-use nacre_proto::types::AddrVec;
+use nacre_proto::messages::{
+    DaemonMsg, LogAck, LogEntry, LogLevel, Message, PaxosVersion, PoolOp, QuorumMsg,
+};
+use nacre_proto::types::{AddrVec, AuthName, EntityType};
 use nacre_wire::to_vec;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -152,8 +155,11 @@ impl Mon {
             None => {}
         }
         for line in &batch.log {
-            let text = format!("cluster log: {}", line.text);
-            out.push(Effect::Log { level: Level::Info, text });
+            let level = match line.level >= LogLevel::Info && line.channel == "cluster" {
+                true => Level::Info,
+                false => Level::Debug,
+            };
+            out.push(Effect::Log { level, text: format!("{} log: {}", line.channel, line.text) });
         }
         self.publish(before.map_or(Epoch(0), |map| map.epoch), out);
         let Some(in_flight) = self.proposals.in_flight.take_if(|_| mine) else { return };
@@ -214,12 +220,13 @@ impl Mon {
         let ids_for: Vec<u64> = std::mem::take(&mut leading.global_ids_wanted_by).into_iter().collect();
         let mut pending = PendingTxn::new(state, now.wall);
         pending.entropy = Some(self.entropy.fork());
-        if std::mem::take(&mut self.proposals.periodic_due) {
+        let is_periodic = std::mem::take(&mut self.proposals.periodic_due);
+        if is_periodic {
             self.periodic(now, &mut pending);
         }
         pending.batch.auth.global_ids = GLOBAL_IDS * ids_for.len() as u64;
         let mut in_flight = InFlight { ids_for, ..InFlight::default() };
-        let mut later = VecDeque::new();
+        let (mut later, mut finished) = (VecDeque::new(), Vec::new());
         for job in self.proposals.take_queue() {
             if pending.batch.client_bytes() >= BATCH_MAX {
                 later.push_back(job);
@@ -227,7 +234,12 @@ impl Mon {
             }
             let done = self.run(now, &job, &mut pending);
             match if std::mem::take(&mut pending.defer) { Done::Defer } else { done } {
-                Done::Reply(reply) => in_flight.replies.push((job.origin, *reply)),
+                Done::Reply(reply) => {
+                    if let Request::Command(command) = &job.request {
+                        finished.extend(audit::finished(&self.context(now), &job.from, command, &reply));
+                    }
+                    in_flight.replies.push((job.origin, *reply));
+                }
                 Done::Silent => {}
                 Done::Refuse(why) => {
                     out.push(Effect::Log { level: Level::Warn, text: why });
@@ -259,11 +271,7 @@ impl Mon {
         if self.services.osd.failures.is_open() {
             out.push(Effect::Arm { timer: TIMER_FAILURES, after: FAILURES_EVERY });
         }
-        pending
-            .batch
-            .log
-            .iter_mut()
-            .for_each(|line| line.text.truncate(line.text.floor_char_boundary(LINE_MAX)));
+        self.complete_log(now, is_periodic, finished, &mut pending);
         let successor = pending.hand_over;
         let changes = !pending.is_empty();
         if !changes {
@@ -278,6 +286,44 @@ impl Mon {
             self.hand_over(successor, out);
         }
         changes
+    }
+
+    /// Adds lines about the batch itself to its log, and those that waited for a batch.
+    fn complete_log(
+        &mut self,
+        now: Now,
+        is_periodic: bool,
+        finished: Vec<LogEntry>,
+        pending: &mut PendingTxn,
+    ) {
+        if !pending.is_empty() {
+            let cx = self.context(now);
+            if pending.map().epoch != pending.committed_map().epoch {
+                let map = pending.map().clone();
+                let (all, up) = (map.osd_ids().count(), map.up_osds().count());
+                let in_ = map.osd_ids().filter(|&osd| map.is_in(osd)).count();
+                let text = format!("osdmap e{}: {all} total, {up} up, {in_} in", map.epoch);
+                cx.log(pending, LogLevel::Debug, text);
+            }
+            if let Some(text) = pending.batch.mgrmap.as_ref().map(mgr::map_text) {
+                cx.log(pending, LogLevel::Debug, text);
+            }
+            pending.batch.log.extend(finished);
+        }
+        if is_periodic || !pending.is_empty() {
+            pending.batch.log.splice(0..0, self.services.audit.take());
+        }
+        let own = [
+            AuthName::new(EntityType::Mon, self.config.name.clone()),
+            AuthName::new(EntityType::Mgr, self.config.name.clone()),
+        ];
+        let last = self.state.as_ref().expect("ready").log.seq;
+        for (number, line) in (last + 1..).zip(&mut pending.batch.log) {
+            line.text.truncate(line.text.floor_char_boundary(LINE_MAX));
+            if own.contains(&line.name) {
+                line.seq = number;
+            }
+        }
     }
 
     /// Sends an OSD a message, through the monitor that it has a session with.
@@ -336,25 +382,56 @@ impl Mon {
 
     /// Every second, and when something changed that a service examines.
     fn periodic(&mut self, now: Now, pending: &mut PendingTxn) {
-        if self.leading.as_ref().is_some_and(|leading| !leading.announced) {
-            self.announce_manager(now, pending);
+        self.update_manager(now, pending);
+        if self.leading.as_mut().is_some_and(|leading| !std::mem::replace(&mut leading.announced, true)) {
+            self.announce_leader(now, pending);
         }
         if let Some((cx, services, entropy)) = self.services(now) {
             services.periodic(&cx, entropy, pending);
         }
     }
 
-    pub(super) fn announce_manager(&mut self, now: Now, pending: &mut PendingTxn) {
+    fn announce_leader(&self, now: Now, pending: &mut PendingTxn) {
+        let cx = self.context(now);
+        let map = &cx.state.monmap.map;
+        let names: Vec<&str> =
+            cx.quorum.iter().filter_map(|rank| map.ranks.get(*rank as usize).map(String::as_str)).collect();
+        let ranks: Vec<String> = cx.quorum.iter().map(u64::to_string).collect();
+        let text = format!(
+            "mon.{} is new leader, mons {} in quorum (ranks {})",
+            self.config.name,
+            names.join(","),
+            ranks.join(",")
+        );
+        cx.log(pending, LogLevel::Info, text);
+        cx.log(pending, LogLevel::Debug, monmap::map_text(map));
+    }
+
+    /// The manager map names this process, and the other monitors of the quorum, which take over from it.
+    fn update_manager(&self, now: Now, pending: &mut PendingTxn) {
         let state = self.state.as_ref().expect("leading in earnest");
-        let old = &state.mgrmap.map;
-        let gid = 0x7000_0000 + self.id();
-        let map = bootstrap::manager_map(&self.config, old.epoch.next(), gid, now.wall);
-        if (&old.active_addrs, &old.active_name, old.available) != (&map.active_addrs, &map.active_name, true)
-        {
+        let known = &state.mgrmap.map;
+        let standbys = self.peers.open().filter_map(|id| {
+            let name = state.monmap.members.get(&id)?.clone();
+            Some((manager_gid(id), bootstrap::standby(manager_gid(id), name)))
+        });
+        let gid = manager_gid(self.id());
+        let mut map = bootstrap::manager_map(&self.config, known.epoch, gid, now.wall);
+        map.standbys = standbys.collect();
+        map.modules = known.modules.clone();
+        if (&map.active_addrs, &map.active_name) == (&known.active_addrs, &known.active_name) {
+            map.active_change = known.active_change;
+        }
+        if map != *known {
+            map.epoch = known.epoch.next();
             pending.batch.mgrmap = Some(map);
         }
-        self.leading.as_mut().expect("caller checked").announced = true;
     }
+}
+
+/// What a monitor's process is called as a manager: its id, beyond those of clients.
+fn manager_gid(id: u64) -> u64 {
+    0x7000_0000 + id
 }
 
 /// What became of a job in a transaction.

@@ -177,6 +177,9 @@ impl Mon {
             }
         };
         let job = Job { origin, from, request };
+        if let (Request::Command(command), Some((cx, services, _))) = (&job.request, self.services(now)) {
+            services.audit.dispatch(&cx, &job.from, command);
+        }
         let job = match job {
             Job { origin, from, request: Request::Command(command) } => {
                 let Some(command) = self.services.images.take_in(origin, command) else { return };

@@ -5,6 +5,7 @@
 //! Its `periodic` puts into the pending transaction what is due; its `health` says what is wrong. It reads
 //! the rest of the monitor through a `Context` and never holds the monitor itself.
 
+pub mod audit;
 pub mod auth;
 pub mod autoscale;
 pub mod balancer;
@@ -27,11 +28,13 @@ use crate::options;
 use crate::pending_txn::PendingTxn;
 use crate::sessions::Sessions;
 use crate::state::State;
+use audit::Audit;
 use auth::PublishedKeys;
 use autoscale::Autoscaler;
 use balancer::Balancer;
 use health::{Checks, HealthLog};
 use leader_hints::HintsWriter;
+use log::PgSummaries;
 use mgr::image_commands::ImageCommands;
 use mgr::image_load::ImageLoad;
 use mgr::service_map::ServiceMap;
@@ -61,6 +64,8 @@ pub struct Services {
     pub images: ImageCommands,
     pub image_load: ImageLoad,
     pub time_checks: TimeChecks,
+    pub audit: Audit,
+    pub pg_summaries: PgSummaries,
 }
 
 impl Services {
@@ -85,6 +90,8 @@ impl Services {
         self.pgs = PgStats::default();
         self.balancer = Balancer::default();
         self.time_checks = TimeChecks::default();
+        self.audit = Audit::default();
+        self.pg_summaries = PgSummaries::default();
     }
 
     /// On the leader, every second and when something changed: what is due goes into the pending transaction.
@@ -98,6 +105,7 @@ impl Services {
         hosts::periodic(cx, &self.pgs, pending);
         let checks = self.health(cx, &cx.state.osdmap.map);
         self.health.periodic(cx, checks, pending);
+        self.pg_summaries.periodic(cx, &self.pgs, pending);
     }
 
     /// On any monitor, once a second.
@@ -164,18 +172,23 @@ impl Context<'_> {
 
     /// Writes a line of this monitor's own into the cluster log.
     pub fn log(&self, pending: &mut PendingTxn, level: LogLevel, text: String) {
+        pending.batch.log.push(self.line(level, text, "cluster"));
+    }
+
+    /// A line of this monitor's own. It is numbered with its batch.
+    pub fn line(&self, level: LogLevel, text: String, channel: &str) -> LogEntry {
         let membership = &self.state.monmap;
         let mine = membership.map.mons.get(&self.config.name);
         let rank = membership.rank_of(self.config.id).map_or(-1, |rank| rank as i64);
-        pending.batch.log.push(LogEntry {
+        LogEntry {
             name: AuthName::new(EntityType::Mon, self.config.name.clone()),
             rank: EntityName::new(EntityType::Mon, rank),
             addrs: mine.map(|mon| mon.public_addrs.clone()).unwrap_or_default(),
             stamp: self.now.wall,
-            seq: self.state.log.seq + pending.batch.log.len() as u64 + 1,
+            seq: 0,
             level,
             text,
-            channel: "cluster".to_string(),
-        });
+            channel: channel.to_string(),
+        }
     }
 }

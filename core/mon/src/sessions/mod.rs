@@ -5,6 +5,7 @@ pub mod caps;
 use crate::counters::MonCounters;
 use crate::mon::Mon;
 use crate::services::Options;
+use crate::services::log::subscribed_level;
 use crate::services::osdmap::maps::updates;
 use crate::state::Published;
 use caps::SessionCaps;
@@ -149,6 +150,9 @@ impl Mon {
             }
             if what == "config" {
                 session.sent_config = None;
+            }
+            if subscribed_level(&what).is_some() {
+                session.subs.retain(|other, _| subscribed_level(other).is_none());
             }
             if session.subs.len() < SUBSCRIPTIONS_MAX || session.subs.contains_key(&what) {
                 session.subs.insert(what, sub);

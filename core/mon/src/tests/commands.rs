@@ -667,7 +667,7 @@ fn config_keys_are_limited_in_size() {
 fn a_line_of_the_log_has_an_end_too() {
     let mut t = TestMon::fresh();
     t.run(json!({ "prefix": "log", "logtext": ["é".repeat(100_000)] }));
-    let last = t.mon.state.as_ref().unwrap().log.lines.back().unwrap().text.len();
+    let last = t.mon.state.as_ref().unwrap().log.lines.back().unwrap().1.text.len();
     assert_eq!(last, 4096);
 }
 

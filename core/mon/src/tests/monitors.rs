@@ -39,6 +39,7 @@ impl Group {
                     addrs: AddrVec::one(to),
                     observed: to,
                     features: 1,
+                    auth_name: None,
                     proved: None,
                 };
                 self.mons[n].event(Event::Opened { conn, peer });

@@ -358,7 +358,15 @@ fn get_latest_osdmap_is_asked_again_when_the_monitor_is_lost() {
     });
     let (next, addr) = dialled.expect("a monitor is dialled");
     let addrs = AddrVec(vec![addr]);
-    let peer = Peer { kind: EntityType::Mon, num: 0, addrs, observed: addr, features: 0, proved: None };
+    let peer = Peer {
+        kind: EntityType::Mon,
+        num: 0,
+        addrs,
+        observed: addr,
+        features: 0,
+        auth_name: None,
+        proved: None,
+    };
     assert_eq!(question(&handle(1, Event::Opened { conn: next, peer })), Some((next, asked)));
     let message = MonGetVersionReply { handle: asked, version: epoch, oldest: 1 }.into();
     let out = handle(1, Event::Message { conn: next, tid: 0, message });

@@ -647,6 +647,7 @@ impl World {
             addrs: AddrVec::one(addr),
             observed: addr,
             features: if n == CLIENT { of_client } else { u64::MAX },
+            auth_name: None,
             proved: None,
         };
         let us = if node == CLIENT { self.client_id } else { node as i64 };

@@ -2,7 +2,7 @@
 
 use super::{DaemonMsg, RawMessage};
 use crate::maps::Uuid;
-use crate::types::AddrVec;
+use crate::types::{AddrVec, AuthName};
 use bytes::Bytes;
 use nacre_base::{OsdId, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
@@ -26,6 +26,8 @@ pub enum QuorumMsg {
         num: i64,
         addrs: AddrVec,
         message: RawMessage,
+        /// The entity that the asker is, since version 3.
+        auth_name: Option<AuthName>,
     },
     /// The leader's answer to a `Forward`.
     Answer { key: u64, message: RawMessage },
@@ -86,7 +88,7 @@ impl Decode for RawMessage {
 
 impl Encode for QuorumMsg {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 2, 1, |out| match self {
+        versioned(out, 3, 1, |out| match self {
             QuorumMsg::Hello { fsid, features } => {
                 out.push(10);
                 fsid.encode(out);
@@ -96,13 +98,14 @@ impl Encode for QuorumMsg {
                 out.push(0);
                 bytes.encode(out);
             }
-            QuorumMsg::Forward { key, kind, num, addrs, message } => {
+            QuorumMsg::Forward { key, kind, num, addrs, message, auth_name } => {
                 out.push(1);
                 key.encode(out);
                 kind.encode(out);
                 num.encode(out);
                 addrs.encode(out);
                 message.encode(out);
+                auth_name.encode(out);
             }
             QuorumMsg::Answer { key, message } => {
                 out.push(2);
@@ -152,7 +155,7 @@ impl Encode for QuorumMsg {
 }
 impl Decode for QuorumMsg {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor message", 2, |r, version| {
+        r.versioned("monitor message", 3, |r, version| {
             Ok(match u8::decode(r)? {
                 0 => QuorumMsg::Raft(Decode::decode(r)?),
                 1 => QuorumMsg::Forward {
@@ -161,6 +164,7 @@ impl Decode for QuorumMsg {
                     num: Decode::decode(r)?,
                     addrs: Decode::decode(r)?,
                     message: Decode::decode(r)?,
+                    auth_name: if version >= 3 { Decode::decode(r)? } else { None },
                 },
                 2 => QuorumMsg::Answer { key: Decode::decode(r)?, message: Decode::decode(r)? },
                 3 => QuorumMsg::IdsWanted,
@@ -210,6 +214,7 @@ mod tests {
                 num: 4100,
                 addrs: AddrVec::default(),
                 message: raw.clone(),
+                auth_name: Some(AuthName { kind: 8, id: "admin".to_string() }),
             },
             QuorumMsg::Answer { key: 7, message: raw },
             QuorumMsg::IdsWanted,

@@ -3,6 +3,7 @@
 
 pub mod image_commands;
 pub mod image_load;
+pub mod modules;
 pub mod progress;
 pub mod service_map;
 
@@ -11,6 +12,14 @@ use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};
 use nacre_proto::maps::MgrMap;
 use nacre_proto::messages::MgrMapMsg;
 use nacre_wire::to_vec;
+
+/// As the log shows it.
+pub fn map_text(map: &MgrMap) -> String {
+    let standbys: Vec<&str> = map.standbys.values().map(|standby| &*standby.name).collect();
+    let standbys =
+        if standbys.is_empty() { String::new() } else { format!(", standbys: {}", standbys.join(", ")) };
+    format!("mgrmap e{}: {}(active){standbys}", map.epoch, map.active_name)
+}
 
 /// The manager map.
 #[derive(Clone, Debug)]

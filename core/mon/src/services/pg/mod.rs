@@ -6,3 +6,4 @@ pub mod records;
 mod snap_trim;
 pub mod stats;
 mod unplaceable;
+pub mod summary;
