@@ -192,6 +192,7 @@ impl Cluster {
                     options: options(self.osds.len(), self.per_host, self.ticket_ttl),
                     host: format!("mon-host{num}"),
                     perf: Default::default(),
+                    metadata: BTreeMap::new(),
                     seed,
                     auth: MonAuth {
                         required: self.keyrings.auth == Auth::Cephx,

@@ -83,6 +83,8 @@ pub struct MonConfig {
     pub host: String,
     /// The counters of this process, which `perf dump` shows.
     pub perf: Registry,
+    /// What it runs on, by Ceph's names.
+    pub metadata: BTreeMap<String, String>,
     /// For everything that is drawn and no secret; a new one for each start.
     pub seed: u64,
     pub auth: MonAuth,
@@ -204,10 +206,13 @@ impl Mon {
     pub(crate) fn leader_rank(&self) -> Option<u64> {
         self.rank_of(self.consensus.current_leader()?)
     }
-    /// The ranks of the monitors that are reachable, with this one.
+    /// The members that are reachable, with this one.
+    pub(crate) fn quorum_members(&self) -> impl Iterator<Item = u64> {
+        self.peers.open().chain([self.id()]).filter(|id| self.rank_of(*id).is_some())
+    }
+    /// Their ranks.
     pub(crate) fn quorum(&self) -> Vec<u64> {
-        let mut ranks: Vec<u64> =
-            self.peers.open().chain([self.id()]).filter_map(|id| self.rank_of(id)).collect();
+        let mut ranks: Vec<u64> = self.quorum_members().filter_map(|id| self.rank_of(id)).collect();
         ranks.sort_unstable();
         ranks
     }
@@ -299,6 +304,7 @@ impl Mon {
                 self.request_global_ids(out);
                 self.expire_waiting(now, out);
                 self.request_join(out);
+                self.report_to_leader(now, out);
             }
             TIMER_REDIAL => self.update_peers(out),
             TIMER_FAILURES => self.proposals.failures_due = true,

@@ -13,6 +13,7 @@ use crate::services::kv::KeyValues;
 use crate::services::leader_hints::LeaderHints;
 use crate::services::log::ClusterLog;
 use crate::services::mgr::ManagerMap;
+use crate::services::monitors::MonMetadata;
 use crate::services::monmap::Membership;
 use crate::services::osdmap::maps::{OsdMapChange, OsdMaps};
 use crate::services::pg::records::PgRecords;
@@ -144,6 +145,7 @@ slices! {
     leader_hints: LeaderHints,
     fsmap: FileSystems,
     hosts: Hosts,
+    mon_metadata: MonMetadata,
 }
 
 /// How a cluster begins.
@@ -207,7 +209,7 @@ versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 6, 1, |out| {
+        versioned(out, 7, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -228,12 +230,13 @@ impl Encode for Batch {
             self.auth.entities.encode(out);
             self.auth.rotated.encode(out);
             self.hosts.encode(out);
+            self.mon_metadata.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 6, |r, v| {
+        r.versioned("batch", 7, |r, v| {
             let mut batch = Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -266,6 +269,9 @@ impl Decode for Batch {
             if v >= 6 {
                 batch.hosts = Decode::decode(r)?;
             }
+            if v >= 7 {
+                batch.mon_metadata = Decode::decode(r)?;
+            }
             Ok(batch)
         })
     }
@@ -274,7 +280,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 8, 1, |out| {
+        versioned(out, 9, 1, |out| {
             self.monmap.map.encode(out);
             self.mgrmap.map.encode(out);
             self.osdmap.encode_maps(out);
@@ -294,12 +300,13 @@ impl Encode for State {
             self.auth.keys.as_ref().encode(out);
             self.hosts.encode(out);
             self.log.lines.iter().map(|(number, _)| *number).collect::<Vec<_>>().encode(out);
+            self.mon_metadata.of.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 8, |r, v| {
+        r.versioned("monitor state", 9, |r, v| {
             let mut state = State {
                 monmap: Membership::initial(MonMap::decode(r)?),
                 mgrmap: ManagerMap { map: Decode::decode(r)? },
@@ -313,6 +320,7 @@ impl Decode for State {
                 leader_hints: LeaderHints::default(),
                 fsmap: FileSystems,
                 hosts: Hosts::default(),
+                mon_metadata: MonMetadata::default(),
             };
             state.osdmap.metadata = Decode::decode(r)?;
             state.health.mutes = Decode::decode(r)?;
@@ -339,6 +347,9 @@ impl Decode for State {
             if v >= 8 {
                 let numbers: Vec<u64> = Decode::decode(r)?;
                 state.log.lines.iter_mut().zip(numbers).for_each(|((number, _), saved)| *number = saved);
+            }
+            if v >= 9 {
+                state.mon_metadata.of = Decode::decode(r)?;
             }
             Ok(state)
         })

@@ -107,6 +107,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         host: "vm".to_string(),
         perf: Default::default(),
+        metadata: BTreeMap::new(),
         seed,
         auth: MonAuth::none(Entropy::repeatable(seed)),
     }

@@ -25,6 +25,7 @@ impl LocalSessions {
             addrs: AddrVec::default(),
             observed: EntityAddr::default(),
             features: 0,
+            auth_name: None,
             proved: None,
         };
         [Event::Opened { conn, peer }, Event::Message { conn, tid: 1, message: request }]

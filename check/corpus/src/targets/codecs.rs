@@ -246,6 +246,7 @@ fn peer_messages() -> Vec<Message> {
             num: 4100,
             addrs: AddrVec::default(),
             message: message.clone(),
+            auth_name: None,
         },
         QuorumMsg::Answer { key: 1, message },
         QuorumMsg::Order {

@@ -64,6 +64,7 @@ impl Cluster {
             options: options.map(|(name, value)| (name.into(), value.into())).into(),
             host: "node".into(),
             perf: Default::default(),
+            metadata: BTreeMap::new(),
             seed: 1,
             auth: MonAuth::none(Entropy::repeatable(1)),
         };

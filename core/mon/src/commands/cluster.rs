@@ -1,6 +1,6 @@
 //! The cluster as a whole: `ceph -s`, health, versions.
 
-use super::{Answer, Call, Outcome, Row, refuse, usage};
+use super::{Answer, Call, Outcome, PACIFIC_FEATURES, Row, monitors, refuse, usage};
 use crate::mon::Mon;
 use crate::output::{self, age, bytes, count, uuid};
 use crate::services::health::{self, Check, Mute};
@@ -418,21 +418,14 @@ fn data_text(call: &Call<'_>) -> String {
     out + " \n"
 }
 
-pub fn versions_of(n: usize) -> Value {
-    if n == 0 { json!({}) } else { json!({ ceph_version(): n }) }
-}
-
 fn versions(call: &mut Call<'_>) -> Outcome {
-    let mons = call.mon.quorum().len();
-    let osds = osd_versions(call);
-    let mut overall = osds.clone();
-    *overall.entry(ceph_version()).or_default() += mons + 1;
-    let mut all = json!({
-        "mon": versions_of(mons),
-        "mgr": versions_of(1),
-        "osd": osds,
-        "mds": {},
-    });
+    let (mons, mgrs, osds) =
+        (monitors::quorum_versions(call), monitors::manager_versions(call), osd_versions(call));
+    let mut overall: BTreeMap<String, usize> = BTreeMap::new();
+    for (version, n) in mons.iter().chain(&mgrs).chain(&osds) {
+        *overall.entry(version.clone()).or_default() += n;
+    }
+    let mut all = json!({ "mon": mons, "mgr": mgrs, "osd": osds, "mds": {} });
     for (service, versions) in call.mon.services.service_map.versions() {
         all[service] = json!(versions);
         versions.into_iter().for_each(|(version, n)| *overall.entry(version).or_default() += n);
@@ -455,25 +448,19 @@ fn version(call: &mut Call<'_>) -> Outcome {
     call.show(json!({ "version": ceph_version() }), ceph_version)
 }
 
+/// Of the sessions of all monitors in the quorum, and of these monitors themselves.
 fn features(call: &mut Call<'_>) -> Outcome {
-    let mut by_kind: BTreeMap<(&str, u64), u64> = BTreeMap::new();
-    for (_, session) in call.mon.sessions.iter() {
-        let kind = match session.peer.kind {
-            EntityType::Mon => "mon",
-            EntityType::Mds => "mds",
-            EntityType::Osd => "osd",
-            EntityType::Client => "client",
-            EntityType::Mgr => "mgr",
-        };
-        *by_kind.entry((kind, session.peer.features)).or_default() += 1;
-    }
-    *by_kind.entry(("mon", call.from.features)).or_default() += 1;
+    let quorum: Vec<u64> = call.mon.quorum_members().collect();
+    let others = quorum.iter().copied().filter(|member| *member != call.mon.config.id);
+    let mut by_kind = call.mon.services.monitors.sessions(&call.mon.sessions, others);
+    by_kind.insert((EntityType::Mon as u8, PACIFIC_FEATURES), quorum.len() as u32);
     let mut value = Map::new();
-    for kind in ["mon", "mds", "osd", "client", "mgr"] {
-        let rows: Vec<Value> = by_kind
-            .iter()
-            .filter(|((k, _), _)| *k == kind)
-            .map(|((_, features), n)| json!({ "features": format!("{features:#x}"), "release": release::of_features(*features), "num": n }))
+    for kind in [EntityType::Mon, EntityType::Mds, EntityType::Osd, EntityType::Client, EntityType::Mgr] {
+        let rows = by_kind.iter().filter(|((number, _), _)| *number == kind as u8);
+        let rows: Vec<Value> = rows
+            .map(|((_, features), n)| {
+                json!({ "features": format!("{features:#x}"), "release": release::of_features(*features), "num": n })
+            })
             .collect();
         if !rows.is_empty() {
             value.insert(kind.to_string(), rows.into());
@@ -516,9 +503,7 @@ fn node_ls(call: &mut Call<'_>) -> Outcome {
     for (osd, metadata) in &call.state.osdmap.metadata {
         osds.entry(metadata.get("hostname").cloned().unwrap_or_default()).or_default().push(osd.0);
     }
-    let host = &call.mon.config.host;
-    let mons = json!({ host: quorum_names(call) });
-    let mgrs = json!({ host: [&call.state.mgrmap.map.active_name] });
+    let (mons, mgrs) = monitors::nodes(call);
     let kind = call.args.text_opt("type").filter(|kind| kind != "all");
     if let Some(kind) = &kind {
         let names = call.layout.clone();

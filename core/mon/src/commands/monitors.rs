@@ -1,20 +1,20 @@
 //! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
 
-use super::cluster::{election_epoch, versions_of};
+use super::cluster::election_epoch;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::mon::is_majority;
 use crate::output::{addrvec, bracketed, legacy_addr, uuid};
 use crate::services::log::log_level;
 use crate::services::mgr::modules::ALWAYS_ON;
+use crate::services::monitors::Metadata;
 use crate::services::monmap::{MonChange, map_text};
 use nacre_base::errno;
-use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, ceph_version};
-use nacre_proto::maps::{MgrMap, MgrModule, MonMap, release};
+use nacre_proto::maps::{MgrMap, MgrModule, MonInfo, MonMap, release};
 use nacre_proto::messages::{LogEntry, LogLevel};
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityName};
 use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 pub const COMMANDS: &[Row] = &[
@@ -184,35 +184,80 @@ fn getmap(call: &mut Call<'_>) -> Outcome {
 }
 
 fn versions(call: &mut Call<'_>) -> Outcome {
-    call.show_json(versions_of(call.mon.quorum().len()))
+    call.show_json(json!(quorum_versions(call)))
 }
 
-fn metadata_rows(call: &Call<'_>) -> Vec<Value> {
-    let own = call.mon.config.name.clone();
-    call.state
-        .monmap
-        .map
-        .by_rank()
-        .map(|mon| {
-            let mut row = json!({ "name": mon.name, "addrs": bracketed(&mon.public_addrs) });
-            if mon.name == own {
-                row["ceph_release"] = json!(CEPH_RELEASE);
-                row["ceph_version"] = json!(ceph_version());
-                row["ceph_version_short"] = json!(CEPH_VERSION_SHORT);
-                row["nacre_version"] = json!(NACRE_VERSION);
-                row["hostname"] = json!(call.mon.config.host);
-            }
-            row
-        })
-        .collect()
+/// What is known of what a monitor runs on.
+fn metadata_of<'a>(call: &'a Call<'_>, name: &str) -> Option<&'a Metadata> {
+    call.state.mon_metadata.of.get(&call.state.monmap.member(name)?)
+}
+
+/// How many of the monitors with these names run which version.
+pub fn versions_of<'n>(call: &Call<'_>, names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, usize> {
+    let mut versions = BTreeMap::new();
+    for name in names {
+        let said = metadata_of(call, name).and_then(|metadata| metadata.get("ceph_version"));
+        *versions.entry(said.map_or("unknown", |version| version).to_string()).or_default() += 1;
+    }
+    versions
+}
+
+/// The monitors of the quorum.
+pub fn quorum_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
+    versions_of(call, here(call).iter().map(String::as_str))
+}
+
+/// The managers: the active one and those that take over from it.
+pub fn manager_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
+    versions_of(call, managers(call))
+}
+
+fn managers<'a>(call: &'a Call<'_>) -> impl Iterator<Item = &'a str> {
+    let map = &call.state.mgrmap.map;
+    let standbys = map.standbys.values().map(|standby| &*standby.name);
+    [&*map.active_name].into_iter().filter(|name| !name.is_empty()).chain(standbys)
+}
+
+/// The names of monitors or managers by the hosts that they run on.
+pub fn by_host<'n>(
+    call: &Call<'_>,
+    names: impl IntoIterator<Item = &'n str>,
+) -> BTreeMap<String, Vec<&'n str>> {
+    let mut hosts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let host = metadata_of(call, name).and_then(|metadata| metadata.get("hostname"));
+        hosts.entry(host.cloned().unwrap_or_default()).or_default().push(name);
+    }
+    hosts
+}
+
+/// The monitors and managers of `ceph node ls`.
+pub fn nodes(call: &Call<'_>) -> (Value, Value) {
+    let mons = call.state.monmap.map.ranks.iter().map(String::as_str);
+    (json!(by_host(call, mons)), json!(by_host(call, managers(call))))
+}
+
+fn metadata_rows(call: &Call<'_>) -> Vec<Map<String, Value>> {
+    let row = |mon: &MonInfo| {
+        let mut row = Map::new();
+        row.insert("name".to_string(), json!(mon.name));
+        row.insert("addrs".to_string(), json!(bracketed(&mon.public_addrs)));
+        let said = metadata_of(call, &mon.name).into_iter().flatten();
+        row.extend(said.map(|(key, value)| (key.clone(), json!(value))));
+        row
+    };
+    call.state.monmap.map.by_rank().map(row).collect()
 }
 
 fn metadata(call: &mut Call<'_>) -> Outcome {
     let rows = metadata_rows(call);
     match call.args.text_opt("id") {
-        None => call.show_json(rows.into()),
+        None => call.show_json(json!(rows)),
         Some(id) => match rows.into_iter().find(|row| row["name"] == json!(id)) {
-            Some(row) => call.show_json(row),
+            Some(mut row) => {
+                row.shift_remove("name");
+                call.show_json(row.into())
+            }
             None => Err(refuse(errno::ENOENT, "requested mon not found")),
         },
     }
@@ -379,7 +424,9 @@ fn count_mons(call: &mut Call<'_>) -> Outcome {
     let property = call.args.text("property")?;
     call.layout = call.layout.clone().with_root(property.clone());
     let rows = metadata_rows(call);
-    let text = |row: &Value| row[&property].as_str().unwrap_or("unknown").to_string();
+    let text = |row: &Map<String, Value>| {
+        row.get(&property).and_then(Value::as_str).unwrap_or("unknown").to_string()
+    };
     call.show_json(count(rows.iter().map(text)))
 }
 
@@ -540,37 +587,43 @@ fn mgr_module_disable(call: &mut Call<'_>) -> Outcome {
 }
 
 fn mgr_versions(call: &mut Call<'_>) -> Outcome {
-    call.show_json(versions_of(1))
+    call.show_json(json!(manager_versions(call)))
 }
 fn mgr_metadata(call: &mut Call<'_>) -> Outcome {
-    let map = &call.state.mgrmap.map;
-    let who = call.args.text_opt("who");
-    if let Some(who) = who.as_ref().filter(|who| **who != map.active_name) {
-        return Err(refuse(errno::ENOENT, format!("mgr.{who} does not exist")));
+    let rows = manager_rows(call);
+    match call.args.text_opt("who") {
+        None => call.show_json(json!(rows)),
+        Some(who) => match rows.into_iter().find(|row| row["name"] == json!(who)) {
+            Some(row) => call.show_json(row.into()),
+            None => Err(refuse(errno::ENOENT, format!("mgr.{who} does not exist"))),
+        },
     }
-    let row = mgr_row(call);
-    call.show_json(if who.is_some() { row } else { json!([row]) })
 }
 
 fn count_mgrs(call: &mut Call<'_>) -> Outcome {
     let property = call.args.text("property")?;
     call.layout = call.layout.clone().with_root(property.clone());
-    let row = mgr_row(call);
-    call.show_json(count(row[property].as_str().into_iter().map(str::to_string)))
+    let rows = manager_rows(call);
+    let text = |row: &Map<String, Value>| row.get(&property)?.as_str().map(str::to_string);
+    call.show_json(count(rows.iter().filter_map(text)))
 }
 
-fn mgr_row(call: &Call<'_>) -> Value {
+/// What managers run on: the processes of monitors. A standby has an address when it is active.
+fn manager_rows(call: &Call<'_>) -> Vec<Map<String, Value>> {
     let map = &call.state.mgrmap.map;
-    json!({
-        "name": map.active_name,
-        "addr": legacy_addr(&map.active_addrs),
-        "addrs": map.active_addrs.to_string(),
-        "ceph_release": CEPH_RELEASE,
-        "ceph_version": ceph_version(),
-        "ceph_version_short": CEPH_VERSION_SHORT,
-        "nacre_version": NACRE_VERSION,
-        "hostname": call.mon.config.host,
-    })
+    let row = |name: &str| {
+        let none = AddrVec::default();
+        let addrs = if name == map.active_name { &map.active_addrs } else { &none };
+        let mut row = Map::new();
+        row.insert("name".to_string(), json!(name));
+        row.insert("addr".to_string(), json!(legacy_addr(addrs)));
+        row.insert("addrs".to_string(), json!(addrs.to_string()));
+        let said = metadata_of(call, name).into_iter().flatten();
+        let said = said.filter(|(key, _)| !key.starts_with("device") && *key != "compression_algorithms");
+        row.extend(said.map(|(key, value)| (key.clone(), json!(value))));
+        row
+    };
+    managers(call).map(row).collect()
 }
 
 // ---- file systems ----

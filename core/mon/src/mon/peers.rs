@@ -4,11 +4,12 @@ use super::damage::check_entry;
 use super::requests::Origin;
 use super::{Mon, REDIAL, TIMER_REDIAL};
 use crate::output::uuid;
+use crate::services::monitors;
 use crate::state::State;
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::maps::{MonMap, Uuid};
-use nacre_proto::messages::{Envelope, QuorumMsg};
+use nacre_proto::messages::{Envelope, QuorumMsg, quorum_features};
 use nacre_proto::types::{EntityAddr, EntityType};
 use nacre_raft::{PeerMessage, StepError};
 use nacre_wire::{DecodeError, from_slice, to_vec};
@@ -279,6 +280,11 @@ impl Mon {
             // A monitor that does not lead any more is not sent this, and does not forward it.
             QuorumMsg::Ended { osd } if self.leading.is_some() => self.on_osd_ended(osd, mon, out),
             QuorumMsg::Ended { .. } => {}
+            QuorumMsg::Report(report) => {
+                if self.leading.is_some() {
+                    self.services.monitors.heard(mon, *report);
+                }
+            }
             QuorumMsg::IdsWanted => {
                 if let Some(leading) = &mut self.leading {
                     leading.global_ids_wanted_by.insert(mon);
@@ -295,6 +301,16 @@ impl Mon {
                     out.push(Effect::Send { conn, tid, message: envelope.body });
                 }
             }
+        }
+    }
+
+    /// Tells the leader what this monitor runs on, and who has sessions with it.
+    pub(super) fn report_to_leader(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let understands = |id: &u64| self.peers.open_with(quorum_features::REPORTS).any(|peer| peer == *id);
+        let Some(leader) = self.leader_to_ask().filter(understands) else { return };
+        let report = monitors::report(&self.config, &self.sessions);
+        if let Some(report) = self.services.monitors.due(now.mono, leader, report) {
+            self.peers.send(leader, QuorumMsg::Report(Box::new(report)), out);
         }
     }
 

@@ -18,6 +18,7 @@ pub mod kv;
 pub mod leader_hints;
 pub mod log;
 pub mod mgr;
+pub mod monitors;
 pub mod monmap;
 pub mod osdmap;
 pub mod pg;
@@ -38,6 +39,7 @@ use log::PgSummaries;
 use mgr::image_commands::ImageCommands;
 use mgr::image_load::ImageLoad;
 use mgr::service_map::ServiceMap;
+use monitors::MonReports;
 use nacre_auth::Entropy;
 use nacre_base::{Now, Time};
 use nacre_options::{Overrides, Value};
@@ -66,6 +68,7 @@ pub struct Services {
     pub time_checks: TimeChecks,
     pub audit: Audit,
     pub pg_summaries: PgSummaries,
+    pub monitors: MonReports,
 }
 
 impl Services {
@@ -92,6 +95,7 @@ impl Services {
         self.time_checks = TimeChecks::default();
         self.audit = Audit::default();
         self.pg_summaries = PgSummaries::default();
+        self.monitors.step_down();
     }
 
     /// On the leader, every second and when something changed: what is due goes into the pending transaction.
@@ -106,6 +110,7 @@ impl Services {
         let checks = self.health(cx, &cx.state.osdmap.map);
         self.health.periodic(cx, checks, pending);
         self.pg_summaries.periodic(cx, &self.pgs, pending);
+        self.monitors.periodic(cx, pending);
     }
 
     /// On any monitor, once a second.

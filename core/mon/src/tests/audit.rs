@@ -115,7 +115,8 @@ fn requests_that_are_passed_on_are_audited_with_their_callers() {
     let message = MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() };
     group.mons[follower].send(conn, message);
     group.pass(3000);
-    let log = audited(&mut group.mons[leader]);
+    let last = json!({ "prefix": "log last", "num": 50, "level": "debug", "channel": "audit" });
+    let log = group.mons[leader].run(last);
     let line = r#"from='client.? 127.0.0.1:0/77' entity='client.admin' cmd=[{"prefix":"osd set","key":"noout"}]: dispatch"#;
     assert!(log.contains(line), "{log}");
 }

@@ -91,6 +91,7 @@ fn batch(state: &State) -> Batch {
         leader_hints: Some(hints),
         fsmap: (),
         hosts: hosts(),
+        mon_metadata: vec![(1, Some([("hostname".to_string(), "h".to_string())].into())), (2, None)],
     }
 }
 

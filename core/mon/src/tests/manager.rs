@@ -72,3 +72,49 @@ fn cache_tiers_are_refused_with_what_to_do_instead() {
         );
     }
 }
+
+/// Only the monitor that answered was described once.
+#[test]
+fn monitors_are_described_by_all_of_the_quorum() {
+    let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
+    let mut group = Group::of(3);
+    for (n, t) in group.mons.iter_mut().enumerate() {
+        let metadata = [("kernel_version".to_string(), format!("6.{n}"))].into();
+        let config = MonConfig { host: format!("host{n}"), metadata, ..t.config.clone() };
+        *t = TestMon::start_with(config, Omaps::default(), now);
+    }
+    group.pass(3000);
+    let follower = (group.leader() + 1) % 3;
+    group.mons[follower].client();
+    group.pass(8000);
+    let leader = group.leader();
+    let t = &mut group.mons[leader];
+    let rows = t.json(json!({ "prefix": "mon metadata" }));
+    let field = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_string();
+    let said = |key: &str| rows.as_array().unwrap().iter().map(|row| field(row, key)).collect::<Vec<_>>();
+    assert_eq!(said("hostname"), ["host0", "host1", "host2"]);
+    assert_eq!(said("kernel_version"), ["6.0", "6.1", "6.2"]);
+    let one = t.json(json!({ "prefix": "mon metadata", "id": "b" }));
+    assert_eq!((&one["name"], field(&one, "kernel_version")), (&Value::Null, "6.1".to_string()));
+    let version = nacre_command::ceph_version();
+    let versions = t.json(json!({ "prefix": "versions" }));
+    assert_eq!((&versions["mon"], &versions["mgr"]), (&json!({ &version: 3 }), &json!({ &version: 3 })));
+    let hosts = t.json(json!({ "prefix": "node ls", "type": "mon" }));
+    assert_eq!(hosts, json!({ "host0": ["a"], "host1": ["b"], "host2": ["c"] }));
+    let features = t.json(json!({ "prefix": "features" }));
+    assert_eq!(
+        features["mon"],
+        json!([{ "features": "0x3f01cfbdfffdffff", "release": "luminous", "num": 3 }])
+    );
+    assert!(features["client"][0]["num"].as_u64() >= Some(2), "the follower's client is missing: {features}");
+    let managers = t.json(json!({ "prefix": "mgr metadata" }));
+    let mut hosts: Vec<String> =
+        managers.as_array().unwrap().iter().map(|row| field(row, "hostname")).collect();
+    hosts.sort();
+    assert_eq!(hosts, ["host0", "host1", "host2"]);
+    group.kill(if leader == 0 { 1 } else { 0 });
+    group.pass(5000);
+    let leader = group.leader();
+    assert_eq!(group.mons[leader].json(json!({ "prefix": "mon metadata" })).as_array().unwrap().len(), 3);
+    assert_eq!(group.mons[leader].json(json!({ "prefix": "mgr stat" }))["num_standby"], 1);
+}

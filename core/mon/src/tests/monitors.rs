@@ -75,7 +75,7 @@ impl Group {
     pub fn leader(&self) -> usize {
         self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some()).expect("a leader")
     }
-    fn kill(&mut self, n: usize) {
+    pub fn kill(&mut self, n: usize) {
         self.dead.insert(n);
         let broken: Vec<_> = self.links.keys().filter(|(from, _)| *from != n).copied().collect();
         for (from, conn) in broken {

@@ -26,7 +26,7 @@ pub use mgr::*;
 pub use mon::*;
 pub use osd::*;
 pub use peer::PeerMsg;
-pub use quorum::{QuorumMsg, features as quorum_features};
+pub use quorum::{MonReport, QuorumMsg, features as quorum_features};
 pub use raw::RawMessage;
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use crate::maps::Uuid;
 use crate::types::{AddrVec, AuthName};
 use bytes::Bytes;
 use nacre_base::{OsdId, Utime};
-use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuorumMsg {
@@ -49,15 +50,31 @@ pub enum QuorumMsg {
     TimeCheck { round: u64 },
     /// The answer to it.
     TimeCheckReply { round: u64, stamp: Utime },
+    /// To the leader: what a monitor says of itself and its sessions. Only to one that supports
+    /// `features::REPORTS`.
+    Report(Box<MonReport>),
 }
 
 /// What monitors may support beside what all do.
 pub mod features {
     /// They answer `QuorumMsg::TimeCheck`.
     pub const TIME_CHECKS: u64 = 1;
+    /// They understand `QuorumMsg::Report`.
+    pub const REPORTS: u64 = 2;
     /// All that this version supports.
-    pub const ALL: u64 = TIME_CHECKS;
+    pub const ALL: u64 = TIME_CHECKS | REPORTS;
 }
+
+/// What a monitor says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MonReport {
+    /// What it runs on and what it is, by Ceph's names.
+    pub metadata: BTreeMap<String, String>,
+    /// How many sessions of a kind, by its number, have which features.
+    pub sessions: BTreeMap<(u8, u64), u32>,
+}
+
+versioned_fields!(MonReport, "report of a monitor", metadata, sessions);
 
 impl Encode for RawMessage {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -144,6 +161,10 @@ impl Encode for QuorumMsg {
                 round.encode(out);
                 stamp.encode(out);
             }
+            QuorumMsg::Report(report) => {
+                out.push(13);
+                report.encode(out);
+            }
             QuorumMsg::IdsWanted => out.push(3),
             QuorumMsg::Ids { start, end } => {
                 out.push(4);
@@ -184,6 +205,7 @@ impl Decode for QuorumMsg {
                 },
                 11 => QuorumMsg::TimeCheck { round: Decode::decode(r)? },
                 12 => QuorumMsg::TimeCheckReply { round: Decode::decode(r)?, stamp: Decode::decode(r)? },
+                13 => QuorumMsg::Report(Box::new(Decode::decode(r)?)),
                 value => return Err(DecodeError::BadValue { what: "monitor message", value: value.into() }),
             })
         })
@@ -224,6 +246,10 @@ mod tests {
             QuorumMsg::Removed { map: "x".into() },
             QuorumMsg::TimeCheck { round: 3 },
             QuorumMsg::TimeCheckReply { round: 3, stamp: Utime { sec: 7, nsec: 9 } },
+            QuorumMsg::Report(Box::new(MonReport {
+                metadata: [("arch".to_string(), "x86_64".to_string())].into(),
+                sessions: [((8, 1 << 60), 2)].into(),
+            })),
         ];
         for message in messages {
             assert_eq!(from_slice::<QuorumMsg>(&to_vec(&message)), Ok(message));

@@ -1,6 +1,7 @@
 //! Monitors. The process of one also answers as the manager, at an address of its own.
 
 use crate::config::Common;
+use crate::host;
 use crate::image_tasks::{Manager, Order, Worker};
 use crate::keyrings;
 use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
@@ -101,6 +102,7 @@ impl Kind for MonSettings {
             options: self.options.clone(),
             host: common.host(),
             perf,
+            metadata: host::facts().into_iter().chain(host::store_facts(&path)).collect(),
             seed: random(),
             auth: MonAuth {
                 required: key.is_some(),

@@ -17,7 +17,7 @@ use nacre_osd::{Osd, OsdConfig};
 use nacre_perf::Registry;
 use nacre_proto::types::{AddrVec, AuthName, EntityType, Network};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
 use uuid::Uuid;
 
@@ -124,7 +124,7 @@ impl Kind for OsdSettings {
             host: common.host(),
             device_class: "ssd".to_string(),
             memory,
-            metadata: metadata(common),
+            metadata: self.metadata(common),
             perf,
             seed: random(),
             key,
@@ -140,29 +140,27 @@ impl Kind for OsdSettings {
     }
 }
 
-/// What is known of the devices that an OSD stores on.
-fn metadata(common: &Common) -> BTreeMap<String, String> {
-    let mut known = host::facts();
-    for (of, report) in [("device", "device.json"), ("wal_device", "wal.json")] {
-        let report = device::Report::load(&common.data.join(report));
-        known.extend(report.into_iter().flat_map(|report| report.metadata(of)));
-    }
-    let path = common.store();
-    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    if let Ok(file) = File::open(&target) {
-        let claims = device::claims(&file);
-        if let (Some(name), Some(serial)) = (&claims.name, &claims.serial) {
-            let id = claims.model.iter().chain([serial]).map(|part| part.replace(' ', "_"));
-            let id = id.collect::<Vec<_>>().join("_");
-            known.insert("device_ids".to_string(), format!("{name}={id}"));
+impl OsdSettings {
+    /// What is known of its host, its networks and the devices that it stores on.
+    fn metadata(&self, common: &Common) -> BTreeMap<String, String> {
+        let path = common.store();
+        let mut known = host::facts();
+        known.extend(host::store_facts(&path));
+        known.extend(host::bdev_facts(&path));
+        for (of, report) in [("device", "device.json"), ("wal_device", "wal.json")] {
+            let report = device::Report::load(&common.data.join(report));
+            known.extend(report.into_iter().flat_map(|report| report.metadata(of)));
         }
-        known.extend(claims.name.map(|name| ("devices".to_string(), name)));
-        let turns = claims.rotational.map(|turns| u8::from(turns).to_string());
-        known.extend(turns.map(|turns| ("rotational".to_string(), turns)));
+        let back = self.cluster_addr.unwrap_or(self.public_addr);
+        for (key, addr) in [("front_iface", self.public_addr), ("back_iface", back)] {
+            known.insert(key.to_string(), host::interface_of(addr.ip()).unwrap_or_default());
+        }
+        known.insert("osd_data".to_string(), common.data.display().to_string());
+        let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        known.insert("osd_store_path".to_string(), target.display().to_string());
+        if let Ok(wal) = fs::read_link(wal_of(&path)) {
+            known.insert("osd_wal_path".to_string(), wal.display().to_string());
+        }
+        known
     }
-    known.insert("osd_store_path".to_string(), target.display().to_string());
-    if let Ok(wal) = fs::read_link(wal_of(&path)) {
-        known.insert("osd_wal_path".to_string(), wal.display().to_string());
-    }
-    known
 }

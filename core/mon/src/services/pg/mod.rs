@@ -5,5 +5,5 @@ mod health;
 pub mod records;
 mod snap_trim;
 pub mod stats;
-mod unplaceable;
 pub mod summary;
+mod unplaceable;
