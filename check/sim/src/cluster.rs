@@ -7,7 +7,7 @@ use crate::node::{Node, Role};
 use crate::script::{Auth, Shape};
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
-use nacre_auth::{Entity, Entropy, Secret, keyring};
+use nacre_auth::{Entity, Entropy, KeyType, Secret, keyring};
 use nacre_base::{Name, OsdId, PgId, PoolId, ShardId, Utime};
 use nacre_client::{
     ClientConfig, Completion, Failure, ObjectRequest, Output, Request, RequestId, Standalone,
@@ -776,11 +776,11 @@ struct Keyrings {
 impl Keyrings {
     fn new(seed: Seed, auth: Auth) -> Keyrings {
         let mut entropy = Entropy::repeatable(seed.0);
-        let mon = Secret::generate(Utime::ZERO, &mut entropy);
+        let mon = Secret::generate(KeyType::Aes, Utime::ZERO, &mut entropy);
         Keyrings { auth, mon, entities: BTreeMap::new(), initial_entities: BTreeMap::new(), entropy }
     }
     fn add(&mut self, name: AuthName, caps: &[(&str, &str)]) {
-        let key = Secret::generate(Utime::ZERO, &mut self.entropy);
+        let key = Secret::generate(KeyType::Aes, Utime::ZERO, &mut self.entropy);
         let caps = caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect();
         self.entities.insert(name, Entity { key, caps });
     }

@@ -102,7 +102,7 @@ impl Decode for JoinToken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Entropy;
+    use crate::{Entropy, KeyType};
     use nacre_proto::types::EntityType;
 
     fn token() -> JoinToken {
@@ -114,7 +114,7 @@ mod tests {
                 EntityAddr::msgr2("[fd00::2]:3300".parse().unwrap(), 0),
             ],
             entity: AuthName::new(EntityType::Client, "join.4f"),
-            key: Secret::generate(stamp, &mut Entropy::repeatable(1)),
+            key: Secret::generate(KeyType::Aes, stamp, &mut Entropy::repeatable(1)),
             expires: Some(stamp),
             uses: 3,
             roles: ["mon".to_string(), "osd".to_string()].into(),

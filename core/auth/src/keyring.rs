@@ -91,14 +91,14 @@ fn unquoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Entropy;
+    use crate::{Entropy, KeyType};
     use nacre_base::Utime;
     use nacre_proto::types::EntityType;
 
     #[test]
     fn a_keyring_is_the_same_after_it_was_a_text() {
         let entity = |n, caps: &[(&str, &str)]| Entity {
-            key: Secret::generate(Utime::ZERO, &mut Entropy::repeatable(n)),
+            key: Secret::generate(KeyType::Aes, Utime::ZERO, &mut Entropy::repeatable(n)),
             caps: caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect(),
         };
         let name = |id: &str| AuthName::new(EntityType::Client, id);

@@ -1,7 +1,7 @@
 //! The keys of all entities, as the monitors have them, and the part of them that other daemons have.
 
 use crate::cephx::{Given, SERVICE_AUTH, SERVICES, Service, Ticket, TicketContent};
-use crate::{Entropy, Secret};
+use crate::{Entropy, KeyType, Secret, Usage};
 use nacre_base::Utime;
 use nacre_proto::types::AuthName;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
@@ -36,6 +36,16 @@ pub struct Keys {
     pub rotating: BTreeMap<Service, Rotating>,
     /// Not part of what is stored or sent: monitors have it from their configuration.
     pub lifetimes: Lifetimes,
+}
+
+/// To whom a ticket is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder<'a> {
+    /// By which its capabilities are found.
+    pub name: &'a AuthName,
+    pub global_id: u64,
+    /// Of its own key: the newest kind that it is known to understand.
+    pub key_type: KeyType,
 }
 
 /// For how long tickets are good.
@@ -104,28 +114,30 @@ impl Keys {
         &self,
         now: Utime,
         service: Service,
-        name: &AuthName,
-        global_id: u64,
+        holder: &Holder<'_>,
         entropy: &mut Entropy,
     ) -> Option<Given> {
         let (secret_id, key) = self.rotating.get(&service)?.current()?;
+        // Both ends must know the kind: the holder, and the service's daemons, of which some may be older. The
+        // monitors themselves have all kinds.
+        let kind = if service == SERVICE_AUTH { holder.key_type } else { holder.key_type.min(key.kind()) };
         let validity = self.lifetimes.of(service);
         let of_service = crate::cephx::service_name(service);
-        let caps = self.entities.get(name).and_then(|entity| entity.caps.get(of_service));
+        let caps = self.entities.get(holder.name).and_then(|entity| entity.caps.get(of_service));
         let content = TicketContent {
-            name: name.clone(),
-            global_id,
+            name: holder.name.clone(),
+            global_id: holder.global_id,
             caps: caps.cloned().unwrap_or_default(),
-            session_key: Secret::generate(now, entropy),
+            session_key: Secret::generate(kind, now, entropy),
             expires: now + validity,
         };
-        let ticket = Ticket { secret_id, sealed: key.seal(&content) };
+        let ticket = Ticket { secret_id, sealed: key.seal(Usage::TicketContent, &content, entropy) };
         Some(Given { service, session_key: content.session_key, validity, ticket })
     }
 
     /// What a ticket for `service` says, if we sealed it with a key that is kept.
     pub fn open(&self, service: Service, ticket: &Ticket) -> Option<TicketContent> {
-        self.rotating.get(&service)?.get(ticket.secret_id)?.open(&ticket.sealed).ok()
+        self.rotating.get(&service)?.get(ticket.secret_id)?.open(Usage::TicketContent, &ticket.sealed).ok()
     }
 }
 

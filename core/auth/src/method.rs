@@ -42,8 +42,8 @@ impl Decode for Offer {
 /// What both ends of a connection know once they know each other.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSecret {
-    /// Signs what was said until then.
-    pub key: [u8; 16],
+    /// Signs what was said until then: the session key's bytes.
+    pub key: Vec<u8>,
     /// Encrypts what comes then, in secure mode; else empty.
     pub connection: Vec<u8>,
 }

@@ -1,28 +1,51 @@
 //! A key that two parties share, and what is done with it.
 
 use crate::Entropy;
-use aes::Aes128;
-use aes::cipher::{BlockModeDecrypt, BlockModeEncrypt, KeyIvInit, block_padding::Pkcs7};
+use crate::crypt::{self, Usage};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nacre_base::Utime;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice};
 use std::fmt;
 
-/// Bytes of a key: AES-128.
-pub const KEY_LEN: usize = 16;
-/// The only kind of key that there is. Ceph: `CEPH_CRYPTO_AES`.
-const TYPE_AES: u16 = 1;
-/// Every message of cephx is encrypted from the same beginning. Ceph: `CEPH_AES_IV`.
-const IV: &[u8; 16] = b"cephsageyudagreg";
 /// In front of all that is encrypted: what was decrypted with another key does not begin so. Ceph: `AUTH_ENC_MAGIC`.
 const MAGIC: u64 = 0xff00_9cad_8826_aa55;
+
+/// What a key encrypts with, older kinds first. Ceph: `CEPH_CRYPTO_*`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum KeyType {
+    /// AES-128, which all clients know.
+    #[default]
+    Aes = 1,
+    /// AES-256 with a message authentication code, known since Ceph 20.2.4 and Linux 7.0.
+    Aes256k = 2,
+}
+
+impl KeyType {
+    /// As commands and Ceph's `ceph-authtool` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyType::Aes => "aes",
+            KeyType::Aes256k => "aes256k",
+        }
+    }
+    pub fn parse(name: &str) -> Option<KeyType> {
+        [KeyType::Aes, KeyType::Aes256k].into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+}
 
 /// A shared key. Its text is what keyrings hold. Ceph: `CryptoKey`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     pub created: Utime,
-    key: [u8; KEY_LEN],
+    material: Material,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Material {
+    Aes([u8; 16]),
+    Aes256k([u8; 32]),
 }
 
 /// Why a text is no key.
@@ -40,14 +63,25 @@ pub enum Sealed {
 }
 
 impl Secret {
-    pub fn new(created: Utime, key: [u8; KEY_LEN]) -> Secret {
-        Secret { created, key }
+    pub fn generate(kind: KeyType, now: Utime, entropy: &mut Entropy) -> Secret {
+        let material = match kind {
+            KeyType::Aes => Material::Aes(entropy.bytes()),
+            KeyType::Aes256k => Material::Aes256k(entropy.bytes()),
+        };
+        Secret { created: now, material }
     }
-    pub fn generate(now: Utime, entropy: &mut Entropy) -> Secret {
-        Secret::new(now, entropy.bytes())
+    pub fn kind(&self) -> KeyType {
+        match self.material {
+            Material::Aes(_) => KeyType::Aes,
+            Material::Aes256k(_) => KeyType::Aes256k,
+        }
     }
-    pub fn key(&self) -> &[u8; KEY_LEN] {
-        &self.key
+    /// Its bytes, of which there are as many as its kind has.
+    pub fn key(&self) -> &[u8] {
+        match &self.material {
+            Material::Aes(key) => key,
+            Material::Aes256k(key) => key,
+        }
     }
 
     /// As keyrings and people have it.
@@ -60,15 +94,19 @@ impl Secret {
     }
 
     /// Encrypted so that `open` gives it back. Ceph: `encode_encrypt`, without the length.
-    pub fn seal<T: Encode + ?Sized>(&self, value: &T) -> Vec<u8> {
-        let mut plain = vec![1]; // of this form
-        MAGIC.encode(&mut plain);
-        value.encode(&mut plain);
-        self.cbc_encryptor().encrypt_padded_vec::<Pkcs7>(&plain)
+    pub fn seal<T: Encode + ?Sized>(&self, usage: Usage, value: &T, entropy: &mut Entropy) -> Vec<u8> {
+        let plain = framed(value);
+        match &self.material {
+            Material::Aes(key) => crypt::seal_aes(key, &plain),
+            Material::Aes256k(key) => crypt::seal_aes256k(key, usage, &plain, entropy),
+        }
     }
-    pub fn open<T: Decode>(&self, sealed: &[u8]) -> Result<T, Sealed> {
-        let decryptor = cbc::Decryptor::<Aes128>::new(&self.key.into(), IV.into());
-        let plain = decryptor.decrypt_padded_vec::<Pkcs7>(sealed).map_err(|_| Sealed::Key)?;
+    pub fn open<T: Decode>(&self, usage: Usage, sealed: &[u8]) -> Result<T, Sealed> {
+        let plain = match &self.material {
+            Material::Aes(key) => crypt::open_aes(key, sealed),
+            Material::Aes256k(key) => crypt::open_aes256k(key, usage, sealed),
+        };
+        let plain = plain.ok_or(Sealed::Key)?;
         let r = &mut Reader::new(&plain);
         let (_version, magic) = (u8::decode(r)?, u64::decode(r)?);
         if magic != MAGIC {
@@ -76,14 +114,27 @@ impl Secret {
         }
         Ok(T::decode(r)?)
     }
-    fn cbc_encryptor(&self) -> cbc::Encryptor<Aes128> {
-        cbc::Encryptor::new(&self.key.into(), IV.into())
-    }
 
     /// Proof of both the key and `bytes`.
     pub fn sign(&self, bytes: &[u8]) -> [u8; 32] {
-        hmac_sha256(&self.key, bytes)
+        hmac_sha256(self.key(), bytes)
     }
+
+    /// Bytes that only an owner of the key has for this value, the same each time.
+    pub(crate) fn fingerprint(&self, value: &impl Encode) -> Vec<u8> {
+        match &self.material {
+            // Clients fold in the length in front of it as well.
+            Material::Aes(key) => nacre_wire::to_vec(&crypt::seal_aes(key, &framed(value))),
+            Material::Aes256k(_) => self.sign(&nacre_wire::to_vec(value)).to_vec(),
+        }
+    }
+}
+
+fn framed<T: Encode + ?Sized>(value: &T) -> Vec<u8> {
+    let mut plain = vec![1]; // of this form
+    MAGIC.encode(&mut plain);
+    value.encode(&mut plain);
+    plain
 }
 
 /// Logs never show a key.
@@ -95,10 +146,10 @@ impl fmt::Debug for Secret {
 
 impl Encode for Secret {
     fn encode(&self, out: &mut Vec<u8>) {
-        TYPE_AES.encode(out);
+        (self.kind() as u16).encode(out);
         self.created.encode(out);
-        (KEY_LEN as u16).encode(out);
-        out.extend_from_slice(&self.key);
+        (self.key().len() as u16).encode(out);
+        out.extend_from_slice(self.key());
     }
 }
 impl Decode for Secret {
@@ -106,10 +157,12 @@ impl Decode for Secret {
         let kind = u16::decode(r)?;
         let created = Utime::decode(r)?;
         let len = u16::decode(r)?;
-        if (kind, len) != (TYPE_AES, KEY_LEN as u16) {
-            return Err(DecodeError::BadValue { what: "key type or length", value: kind.into() });
-        }
-        Ok(Secret { created, key: <[u8; KEY_LEN]>::decode(r)? })
+        let material = match (kind, len) {
+            (1, 16) => Material::Aes(r.array()?),
+            (2, 32) => Material::Aes256k(r.array()?),
+            _ => return Err(DecodeError::BadValue { what: "key type or length", value: kind.into() }),
+        };
+        Ok(Secret { created, material })
     }
 }
 
@@ -128,36 +181,49 @@ pub fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn secret(n: u64) -> Secret {
-        Secret::generate(Utime { sec: 7, nsec: 8 }, &mut Entropy::repeatable(n))
+    const KINDS: [KeyType; 2] = [KeyType::Aes, KeyType::Aes256k];
+
+    fn secret(kind: KeyType, n: u64) -> Secret {
+        Secret::generate(kind, Utime { sec: 7, nsec: 8 }, &mut Entropy::repeatable(n))
     }
 
     #[test]
     fn a_key_is_the_same_after_it_was_a_text() {
-        // Of a Ceph.
+        // Of Ceph 16.2 and of Ceph 20.2.4.
         let text = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
-        for text in [text.to_string(), secret(1).to_base64()] {
-            assert_eq!(Secret::from_base64(&text).unwrap().to_base64(), text);
+        let newer = "AgDsJQprBbJ0LCAAA+2JAxdBW2Bqr55Il70spfMI9jwSD5iAWZpgiXpedOU=";
+        let generated = KINDS.map(|kind| secret(kind, 1).to_base64());
+        for text in [text, newer, &generated[0], &generated[1]] {
+            assert_eq!(Secret::from_base64(text).unwrap().to_base64(), text);
         }
-        for bad in ["", "AQ==", "nonsense!", &text[..20], &format!("{text}AAAA")] {
+        assert_eq!(Secret::from_base64(newer).unwrap().kind(), KeyType::Aes256k);
+        for bad in ["", "AQ==", "nonsense!", &text[..20], &newer[..40], &format!("{text}AAAA")] {
             assert_eq!(Secret::from_base64(bad), Err(NotAKey), "{bad}");
         }
     }
 
     #[test]
     fn what_one_key_sealed_no_other_opens() {
-        let sealed = secret(1).seal("content");
-        assert_eq!(secret(1).open::<String>(&sealed).unwrap(), "content");
-        assert_eq!(secret(2).open::<String>(&sealed), Err(Sealed::Key));
-        assert_eq!(secret(1).open::<String>(&sealed[..16]), Err(Sealed::Key));
-        assert_eq!(secret(1).open::<String>(&[]), Err(Sealed::Key));
-        let other = secret(1).seal(&9_u8);
-        assert!(matches!(secret(1).open::<String>(&other), Err(Sealed::Content(_))));
+        let entropy = &mut Entropy::repeatable(3);
+        for kind in KINDS {
+            let key = secret(kind, 1);
+            let open = |key: &Secret, sealed: &[u8]| key.open::<String>(Usage::Authorize, sealed);
+            let sealed = key.seal(Usage::Authorize, "content", entropy);
+            assert_eq!(open(&key, &sealed).unwrap(), "content");
+            for other in KINDS {
+                assert_eq!(open(&secret(other, 2), &sealed), Err(Sealed::Key));
+            }
+            assert_eq!(open(&key, &sealed[..16]), Err(Sealed::Key));
+            assert_eq!(open(&key, &[]), Err(Sealed::Key));
+            let other = key.seal(Usage::Authorize, &9_u8, entropy);
+            assert!(matches!(open(&key, &other), Err(Sealed::Content(_))));
+        }
     }
 
     #[test]
     fn no_key_is_printed() {
-        let secret = secret(1);
-        assert_eq!(format!("{secret:?}"), "Secret(of Utime { sec: 7, nsec: 8 })");
+        for kind in KINDS {
+            assert_eq!(format!("{:?}", secret(kind, 1)), "Secret(of Utime { sec: 7, nsec: 8 })");
+        }
     }
 }

@@ -127,7 +127,7 @@ pub struct Mon {
     /// Set by `ceph tell mon.X config set`, until the next start.
     pub(crate) overrides: Overrides,
     rng: Rng,
-    entropy: Entropy,
+    pub(crate) entropy: Entropy,
     /// None until the cluster's first batch is applied.
     pub(crate) state: Option<State>,
     consensus: Consensus,
@@ -349,7 +349,7 @@ impl Mon {
         if let Some(osd) = session.osd() {
             self.services.osd.sessions.heard(osd, self.id());
         }
-        self.services.auth.send_to_osd(conn, &session, out);
+        self.services.auth.send_to_osd(conn, &session, &mut self.entropy, out);
         self.sessions.insert(conn, session);
     }
 }

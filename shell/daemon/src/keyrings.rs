@@ -19,7 +19,7 @@ use crate::folder::Layout;
 use crate::hosts::write_secret;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
-use nacre_auth::{Entity, Secret, keyring};
+use nacre_auth::{Entity, KeyType, Secret, keyring};
 use nacre_client::Request;
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::json;
@@ -68,7 +68,8 @@ pub fn text_of_osd(id: u32, key: &Secret) -> String {
 }
 
 pub fn new_key() -> Secret {
-    Secret::generate(nacre_node::now().wall, &mut nacre_node::entropy())
+    // All clients know this kind.
+    Secret::generate(KeyType::Aes, nacre_node::now().wall, &mut nacre_node::entropy())
 }
 
 fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {

@@ -1,13 +1,15 @@
 //! cephx: what unauthenticated clients send, what servers reply, and what both decrypt with a shared key.
 //!
-//! The first byte of an input selects the message; encryption happens here, after the mutation.
+//! The first byte of an input selects the message and the kind of keys; encryption happens here, after the
+//! mutation.
 
 use nacre_auth::cephx::{
-    Authorize, Authorizer, CephxVerifier, Challenge, Introduction, KeyStore, Proof, SERVICE_AUTH,
+    Authorize, Authorizer, CephxVerifier, Challenge, Given, Introduction, KeyStore, Proof, SERVICE_AUTH,
     SERVICE_OSD, SERVICES, Service, Ticket, TicketManager, TicketRequest, renew,
 };
 use nacre_auth::{
-    Entity, Entropy, GlobalIds, Keys, METHOD_CEPHX, Prover, Secret, Verdict, Verifier, keyring,
+    Entity, Entropy, GlobalIds, Holder, KeyType, Keys, METHOD_CEPHX, Prover, Secret, Usage, Verdict,
+    Verifier, keyring,
 };
 use nacre_base::Utime;
 use nacre_proto::types::{AuthName, EntityType};
@@ -26,14 +28,15 @@ fn client() -> AuthName {
     AuthName::new(EntityType::Client, "a")
 }
 
-fn keys() -> (Arc<Keys>, Secret) {
+/// All of them of one kind.
+fn keys(kind: KeyType) -> (Arc<Keys>, Secret) {
     let entropy = &mut Entropy::repeatable(1);
-    let key = Secret::generate(NOW, entropy);
+    let key = Secret::generate(kind, NOW, entropy);
     let caps = BTreeMap::from([("osd".to_string(), "allow *".to_string())]);
     let mut keys =
         Keys { entities: BTreeMap::from([(client(), Entity { key: key.clone(), caps })]), ..Keys::default() };
     for service in SERVICES {
-        keys.rotating.entry(service).or_default().add(Secret::generate(NOW, entropy));
+        keys.rotating.entry(service).or_default().add(Secret::generate(kind, NOW, entropy));
     }
     (Arc::new(keys), key)
 }
@@ -63,17 +66,33 @@ const RENEW: u8 = 5;
 const FROM_MONITOR: u8 = 6;
 const FROM_OSD: u8 = 7;
 const KEYRING: u8 = 8;
+/// Added to it: all keys are of the newer kind.
+const NEWER: u8 = 0x80;
+
+/// A ticket for the client.
+fn give(keys: &Keys, key: &Secret, service: Service, entropy: &mut Entropy) -> Given {
+    let holder = Holder { name: &client(), global_id: GLOBAL_ID, key_type: key.kind() };
+    keys.give(NOW, service, &holder, entropy).expect("there is a key")
+}
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    let (keys, key) = keys();
+    let newer = seeds_of(KeyType::Aes256k).into_iter().map(|mut seed| {
+        seed[0] |= NEWER;
+        seed
+    });
+    seeds_of(KeyType::Aes).into_iter().chain(newer).collect()
+}
+
+fn seeds_of(kind: KeyType) -> Vec<Vec<u8>> {
+    let (keys, key) = keys(kind);
     let entropy = &mut Entropy::repeatable(3);
-    let given = keys.give(NOW, SERVICE_OSD, &client(), GLOBAL_ID, entropy).expect("there is a key");
+    let given = give(&keys, &key, SERVICE_OSD, entropy);
     let authorize = Authorize { nonce: 1, answer: Some(2) };
     let shown = Authorizer {
         global_id: GLOBAL_ID,
         service: SERVICE_OSD,
         ticket: given.ticket.clone(),
-        sealed: given.session_key.seal(&authorize),
+        sealed: given.session_key.seal(Usage::Authorize, &authorize, entropy),
     };
     let proof = Proof { client_challenge: 1, key: 2, old_ticket: Ticket::default(), services: 0x35 };
     let content = keys.open(SERVICE_OSD, &given.ticket).expect("we sealed it");
@@ -107,13 +126,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 pub fn run(input: &[u8]) {
     let Some((what, bytes)) = input.split_first() else { return };
-    let (keys, key) = keys();
+    let (keys, key) = keys(if what & NEWER == 0 { KeyType::Aes } else { KeyType::Aes256k });
     let entropy = &mut Entropy::repeatable(3);
-    let tickets = TicketManager::new(client(), key, KeyStore::default(), now, Entropy::repeatable(4));
-    let give = |service, entropy: &mut Entropy| {
-        keys.give(NOW, service, &client(), GLOBAL_ID, entropy).expect("there is a key")
-    };
-    match *what {
+    let tickets = TicketManager::new(client(), key.clone(), KeyStore::default(), now, Entropy::repeatable(4));
+    let what = what & !NEWER;
+    match what {
         TO_MONITOR => drop(verifier(1, &keys).judge(METHOD_CEPHX, 2, bytes)),
         PROOF => {
             let mut verifier = verifier(1, &keys);
@@ -124,14 +141,16 @@ pub fn run(input: &[u8]) {
         }
         TO_OSD => drop(verifier(SERVICE_OSD, &keys).judge(METHOD_CEPHX, 2, bytes)),
         AUTHORIZE | TICKET => {
-            let mut given = give(SERVICE_OSD, entropy);
-            let mut sealed = given.session_key.seal(&Authorize { nonce: 1, answer: None });
-            match *what {
-                AUTHORIZE => sealed = given.session_key.seal(&Raw(bytes)),
+            let mut given = give(&keys, &key, SERVICE_OSD, entropy);
+            let authorize = Authorize { nonce: 1, answer: None };
+            let mut sealed = given.session_key.seal(Usage::Authorize, &authorize, entropy);
+            match what {
+                AUTHORIZE => sealed = given.session_key.seal(Usage::Authorize, &Raw(bytes), entropy),
                 // Only monitors and OSDs could forge it.
                 _ => {
                     let (id, key) = keys.rotating[&SERVICE_OSD].current().expect("there is one");
-                    given.ticket = Ticket { secret_id: id, sealed: key.seal(&Raw(bytes)) };
+                    let sealed = key.seal(Usage::TicketContent, &Raw(bytes), entropy);
+                    given.ticket = Ticket { secret_id: id, sealed };
                 }
             }
             let shown =
@@ -142,7 +161,7 @@ pub fn run(input: &[u8]) {
         }
         RENEW => drop(renew(&keys, &client(), NOW, entropy, bytes)),
         FROM_MONITOR | FROM_OSD => {
-            let kind = if *what == FROM_MONITOR { EntityType::Mon } else { EntityType::Osd };
+            let kind = if what == FROM_MONITOR { EntityType::Mon } else { EntityType::Osd };
             let mut prover = tickets.prover();
             prover.open(kind);
             prover.answer(bytes);

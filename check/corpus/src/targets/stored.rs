@@ -4,7 +4,7 @@ use super::codecs::{answer, log_entry, seal_incremental, seal_map, stable};
 use crate::samples;
 use bytes::Bytes;
 use nacre_auth::cephx::SERVICE_OSD;
-use nacre_auth::{Entity, Entropy, Secret};
+use nacre_auth::{Entity, Entropy, KeyType, Secret};
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
 use nacre_mon::{AuthDelta, Batch, ConfigEntity, Genesis, OsdMapDelta, State};
@@ -235,7 +235,7 @@ fn state() -> &'static State {
 }
 
 fn key() -> Secret {
-    Secret::generate(Utime { sec: 3, nsec: 4 }, &mut Entropy::repeatable(5))
+    Secret::generate(KeyType::Aes, Utime { sec: 3, nsec: 4 }, &mut Entropy::repeatable(5))
 }
 fn entities() -> BTreeMap<AuthName, Entity> {
     let caps = BTreeMap::from([("osd".to_string(), "allow *".to_string())]);

@@ -1,6 +1,6 @@
 //! What client and server say to each other, as bytes.
 
-use crate::{ASKS_MONITOR, SHOWS_TICKET, Secret};
+use crate::{ASKS_MONITOR, Entropy, SHOWS_TICKET, Secret, Usage};
 use nacre_base::Utime;
 use nacre_proto::types::AuthName;
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
@@ -169,12 +169,12 @@ fn expect_request(r: &mut Reader<'_>, expected: u16) -> Result<(), DecodeError> 
     Ok(())
 }
 
-/// Proof of having the key: both challenges, encrypted, and the whole folded into eight bytes.
+/// Proof of having the key: both challenges' fingerprint, folded into eight bytes.
 pub(crate) fn proof_of(secret: &Secret, server_challenge: u64, client_challenge: u64) -> u64 {
-    let sealed = secret.seal(&(server_challenge, client_challenge));
-    // Clients fold the length in front of it as well, and leave out what does not fill a word.
-    let framed = nacre_wire::to_vec(&sealed);
-    let words = framed.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    let fingerprint = secret.fingerprint(&(server_challenge, client_challenge));
+    // Clients leave out what does not fill a word.
+    let words =
+        fingerprint.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     words.fold(0, |folded, word| folded ^ word)
 }
 
@@ -212,14 +212,14 @@ impl Decode for GivenSealed {
 }
 
 /// Tickets, of which only the holder of `key` learns the session keys.
-pub(crate) fn put_tickets(given: &[Given], key: &Secret, out: &mut Vec<u8>) {
+pub(crate) fn put_tickets(given: &[Given], key: &Secret, entropy: &mut Entropy, out: &mut Vec<u8>) {
     out.push(1);
     (given.len() as u32).encode(out);
     for given in given {
         given.service.encode(out);
         out.push(1);
         let sealed = GivenSealed { session_key: given.session_key.clone(), validity: given.validity };
-        key.seal(&sealed).encode(out);
+        key.seal(Usage::SessionKey, &sealed, entropy).encode(out);
         // The ticket itself is sealed already, with the service's key.
         false.encode(out);
         nacre_wire::to_vec(&given.ticket).encode(out);
@@ -246,13 +246,14 @@ pub(crate) fn take_tickets(
         let service = Service::decode(r)?;
         let _version = u8::decode(r)?;
         let sealed = Vec::<u8>::decode(r)?;
-        let GivenSealed { session_key, validity } = key.open(&sealed).map_err(|_| bad("session key"))?;
+        let opened = key.open(Usage::SessionKey, &sealed);
+        let GivenSealed { session_key, validity } = opened.map_err(|_| bad("session key"))?;
         let is_sealed = bool::decode(r)?;
         let mut ticket = Vec::<u8>::decode(r)?;
         if is_sealed {
             let old = old_session.ok_or(bad("ticket, sealed for a session that was not"))?;
             let sealed: Vec<u8> = nacre_wire::from_slice(&ticket)?;
-            ticket = old.open(&sealed).map_err(|_| bad("sealed ticket"))?;
+            ticket = old.open(Usage::Ticket, &sealed).map_err(|_| bad("sealed ticket"))?;
         }
         let ticket = Ticket::decode(&mut Reader::new(&ticket))?;
         all.push(Given { service, session_key, validity, ticket });
@@ -269,16 +270,17 @@ pub(crate) struct SessionReply<'a> {
 }
 
 impl SessionReply<'_> {
-    pub(crate) fn encode(&self, client: &Secret) -> Vec<u8> {
+    pub(crate) fn encode(&self, client: &Secret, entropy: &mut Entropy) -> Vec<u8> {
         let mut out = Vec::new();
         GET_SESSION.encode(&mut out);
         0_i32.encode(&mut out); // status
-        put_tickets(std::slice::from_ref(self.session), client, &mut out);
+        put_tickets(std::slice::from_ref(self.session), client, entropy, &mut out);
         let session_key = &self.session.session_key;
-        nacre_wire::to_vec(&session_key.seal(self.connection_secret)).encode(&mut out);
+        let sealed = session_key.seal(Usage::ConnectionSecret, self.connection_secret, entropy);
+        nacre_wire::to_vec(&sealed).encode(&mut out);
         let mut others = Vec::new();
         if !self.others.is_empty() {
-            put_tickets(self.others, session_key, &mut others);
+            put_tickets(self.others, session_key, entropy, &mut others);
         }
         others.encode(&mut out);
         out
@@ -314,7 +316,7 @@ impl SessionGiven {
             true => Vec::new(),
             false => {
                 let sealed: Vec<u8> = nacre_wire::from_slice(&sealed)?;
-                let opened = session.session_key.open(&sealed);
+                let opened = session.session_key.open(Usage::ConnectionSecret, &sealed);
                 opened.map_err(|_| DecodeError::BadValue { what: "connection secret", value: 0 })?
             }
         };
@@ -439,11 +441,11 @@ impl Decode for TicketRequest {
 }
 
 /// The answer to it.
-pub(crate) fn ticket_reply(given: &[Given], session_key: &Secret) -> Vec<u8> {
+pub(crate) fn ticket_reply(given: &[Given], session_key: &Secret, entropy: &mut Entropy) -> Vec<u8> {
     let mut out = Vec::new();
     GET_TICKETS.encode(&mut out);
     0_i32.encode(&mut out); // status
-    put_tickets(given, session_key, &mut out);
+    put_tickets(given, session_key, entropy, &mut out);
     out
 }
 

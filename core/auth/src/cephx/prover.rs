@@ -9,7 +9,7 @@ use super::{
 use crate::method::{
     CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE, METHOD_CEPHX, Offer, Prover, SessionSecret,
 };
-use crate::{Entropy, Secret};
+use crate::{Entropy, Secret, Usage};
 use nacre_base::Utime;
 use nacre_proto::types::{AuthName, EntityType};
 use nacre_wire::{DecodeError, from_slice, to_vec};
@@ -112,8 +112,8 @@ impl TicketManager {
         let state = &mut *self.state();
         let nonce = state.entropy.next_u64();
         let session = &state.tickets.get(&SERVICE_AUTH)?.given;
-        let authorizer =
-            authorizer(SERVICE_AUTH, state.global_id, session, Authorize { nonce, answer: None });
+        let authorize = Authorize { nonce, answer: None };
+        let authorizer = authorizer(SERVICE_AUTH, state.global_id, session, authorize, &mut state.entropy);
         let services = state.wanted() & !SERVICE_AUTH;
         Some(to_vec(&TicketRequest { authorizer, services }))
     }
@@ -159,8 +159,14 @@ impl State {
     }
 }
 
-fn authorizer(service: Service, global_id: u64, given: &Given, authorize: Authorize) -> Authorizer {
-    let sealed = given.session_key.seal(&authorize);
+fn authorizer(
+    service: Service,
+    global_id: u64,
+    given: &Given,
+    authorize: Authorize,
+    entropy: &mut Entropy,
+) -> Authorizer {
+    let sealed = given.session_key.seal(Usage::Authorize, &authorize, entropy);
     Authorizer { global_id, service, ticket: given.ticket.clone(), sealed }
 }
 
@@ -196,7 +202,8 @@ impl Prover for CephxProver {
             to_vec(&Introduction { name: state.name.clone(), global_id })
         } else if let Some((global_id, given)) = state.ticket_for(service) {
             let nonce = state.entropy.next_u64();
-            let shown = authorizer(service, global_id, &given, Authorize { nonce, answer: None });
+            let authorize = Authorize { nonce, answer: None };
+            let shown = authorizer(service, global_id, &given, authorize, &mut state.entropy);
             self.stage = Stage::Shown { service, global_id, given, nonce };
             to_vec(&shown)
         } else {
@@ -228,9 +235,10 @@ impl Prover for CephxProver {
                 }))
             }
             Stage::Shown { service, global_id, given, nonce } => {
-                let Challenge(challenge) = given.session_key.open(challenge).ok()?;
+                let Challenge(challenge) =
+                    given.session_key.open(Usage::AuthorizeChallenge, challenge).ok()?;
                 let authorize = Authorize { nonce: *nonce, answer: Some(challenge.wrapping_add(1)) };
-                Some(to_vec(&authorizer(*service, *global_id, given, authorize)))
+                Some(to_vec(&authorizer(*service, *global_id, given, authorize, &mut state.entropy)))
             }
         }
     }
@@ -245,7 +253,7 @@ impl Prover for CephxProver {
                 let given =
                     given.map_err(|e| format!("its answer is not that of a monitor with our key: {e}"))?;
                 let secret = SessionSecret {
-                    key: *given.session.session_key.key(),
+                    key: given.session.session_key.key().to_vec(),
                     connection: given.connection_secret,
                 };
                 state.global_id = global_id;
@@ -255,13 +263,14 @@ impl Prover for CephxProver {
             Stage::Shown { given, nonce, .. } => {
                 let open = || -> Result<AuthorizeReply, String> {
                     let sealed: Vec<u8> = from_slice(payload).map_err(|e| e.to_string())?;
-                    given.session_key.open(&sealed).map_err(|e| e.to_string())
+                    given.session_key.open(Usage::AuthorizeReply, &sealed).map_err(|e| e.to_string())
                 };
                 let reply = open().map_err(|e| format!("it does not know what is in our ticket: {e}"))?;
                 if reply.nonce_plus_one != nonce.wrapping_add(1) {
                     return Err("its answer is to something else".to_string());
                 }
-                Ok(Some(SessionSecret { key: *given.session_key.key(), connection: reply.connection_secret }))
+                let key = given.session_key.key().to_vec();
+                Ok(Some(SessionSecret { key, connection: reply.connection_secret }))
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::method::{
     CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE, GlobalIds, Grant, METHOD_CEPHX, Offer, Prover,
     SessionSecret, Verdict, Verifier,
 };
-use crate::{Entity, Entropy, Keys, Secret};
+use crate::{Entity, Entropy, KeyType, Keys, Secret, Usage};
 use nacre_base::{Utime, errno};
 use nacre_proto::types::{AuthName, EntityType};
 use nacre_wire::{Decode, DecodeError, Reader, from_slice, to_vec};
@@ -98,13 +98,14 @@ fn a_real_client_and_an_osd_are_understood() {
     let first: Authorizer = from_slice(&offered("osd C crc")).unwrap();
     let answer: Authorizer = from_slice(&answered("osd C crc", AUTH_REQUEST_MORE)).unwrap();
     assert_eq!((&first.ticket, first.service), (&osd.ticket, SERVICE_OSD));
-    let open = |shown: &Authorizer| osd.session_key.open::<Authorize>(&shown.sealed).unwrap();
+    let open =
+        |shown: &Authorizer| osd.session_key.open::<Authorize>(Usage::Authorize, &shown.sealed).unwrap();
     assert_eq!(open(&first).answer, None);
-    let challenge = osd.session_key.open(&answered("osd S crc", AUTH_REPLY_MORE));
+    let challenge = osd.session_key.open(Usage::AuthorizeChallenge, &answered("osd S crc", AUTH_REPLY_MORE));
     let Challenge(challenge) = challenge.unwrap();
     assert_eq!(open(&answer).answer, Some(challenge + 1));
     let sealed: Vec<u8> = from_slice(&done("osd S crc")).unwrap();
-    let reply: AuthorizeReply = osd.session_key.open(&sealed).unwrap();
+    let reply: AuthorizeReply = osd.session_key.open(Usage::AuthorizeReply, &sealed).unwrap();
     assert_eq!(reply.nonce_plus_one, open(&answer).nonce + 1);
     assert_eq!(reply.connection_secret, recorded("osd secret"));
 }
@@ -132,13 +133,15 @@ struct World {
     at_mon: KeyStore,
     at_osd: KeyStore,
     last_id: u64,
+    /// Of services' keys.
+    service_kind: KeyType,
 }
 
 impl World {
     fn new() -> World {
         let mut entropy = Entropy::repeatable(7);
         let mut entity = |caps: &[(&str, &str)]| Entity {
-            key: Secret::generate(clock(), &mut entropy),
+            key: Secret::generate(KeyType::Aes, clock(), &mut entropy),
             caps: caps.iter().map(|(service, caps)| (service.to_string(), caps.to_string())).collect(),
         };
         let entities = BTreeMap::from([
@@ -146,10 +149,11 @@ impl World {
             (name("client.b"), entity(&[])),
             (name("osd.3"), entity(&[("osd", "allow *")])),
         ]);
-        let monitors_key = Secret::generate(clock(), &mut entropy);
+        let monitors_key = Secret::generate(KeyType::Aes, clock(), &mut entropy);
         let keys = Keys { entities, ..Keys::default() };
         let (at_mon, at_osd) = (KeyStore::default(), KeyStore::default());
-        let mut world = World { entropy, keys, monitors_key, at_mon, at_osd, last_id: 4099 };
+        let service_kind = KeyType::Aes;
+        let mut world = World { entropy, keys, monitors_key, at_mon, at_osd, last_id: 4099, service_kind };
         world.rotate();
         world.rotate();
         world
@@ -157,7 +161,7 @@ impl World {
 
     fn rotate(&mut self) {
         for service in self.keys.due(clock()) {
-            let key = Secret::generate(clock(), &mut self.entropy);
+            let key = Secret::generate(self.service_kind, clock(), &mut self.entropy);
             self.keys.rotating.entry(service).or_default().add(key);
         }
         self.at_mon.put(Arc::new(self.keys.clone()));
@@ -238,9 +242,56 @@ fn a_client_proves_itself_to_a_monitor_and_with_its_ticket_to_an_osd() {
 }
 
 #[test]
+fn keys_of_both_kinds_are_used_side_by_side() {
+    for (client, service) in [
+        (KeyType::Aes, KeyType::Aes),
+        (KeyType::Aes, KeyType::Aes256k),
+        (KeyType::Aes256k, KeyType::Aes),
+        (KeyType::Aes256k, KeyType::Aes256k),
+    ] {
+        let mut world = World::new();
+        world.service_kind = service;
+        for _ in 0..3 {
+            pass(Duration::from_secs(73 * 3600));
+            world.rotate();
+        }
+        for who in ["client.a", "osd.3"] {
+            let key = Secret::generate(client, clock(), &mut world.entropy);
+            world.keys.entities.get_mut(&name(who)).unwrap().key = key;
+        }
+        world.rotate();
+        let tickets = world.tickets("client.a");
+        let len = |kind| if kind == KeyType::Aes { 16 } else { 32 };
+        for mode in [CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE] {
+            // Twice: the second session continues the first one.
+            let (grant, secret) = world.connect(&tickets, EntityType::Mon, mode).unwrap();
+            assert_eq!((&grant.session, grant.global_id), (&secret, 4100));
+            assert_eq!(secret.unwrap().key.len(), len(client), "{client:?} {service:?}");
+            let (grant, secret) = world.connect(&tickets, EntityType::Osd, mode).unwrap();
+            assert_eq!(grant.session, secret);
+            assert_eq!(secret.unwrap().key.len(), len(client.min(service)), "{client:?} {service:?}");
+        }
+        let (keys, mut entropy) = (world.keys.clone(), world.entropy.fork());
+        let answer = renew(&keys, &name("client.a"), clock(), &mut entropy, &tickets.ask().unwrap()).unwrap();
+        tickets.answered(&answer).unwrap();
+        let (_, secret) = world.connect(&tickets, EntityType::Osd, CONNECTION_MODE_SECURE).unwrap();
+        assert_eq!(secret.unwrap().key.len(), len(client.min(service)));
+        // OSDs among themselves.
+        let osd = world.tickets("osd.3");
+        world.connect(&osd, EntityType::Mon, CONNECTION_MODE_SECURE).unwrap();
+        let (_, secret) = world.connect(&osd, EntityType::Osd, CONNECTION_MODE_SECURE).unwrap();
+        assert_eq!(secret.unwrap().key.len(), len(service));
+        // Another key of the same kind proves nothing.
+        let wrong = Secret::generate(client, clock(), &mut world.entropy);
+        let tickets = world.tickets_with("client.a", wrong);
+        assert_eq!(world.connect(&tickets, EntityType::Mon, CONNECTION_MODE_CRC), Err(errno::EACCES));
+    }
+}
+
+#[test]
 fn client_without_the_key_is_refused_and_cannot_probe_entities() {
     let mut world = World::new();
-    let wrong = Secret::generate(clock(), &mut world.entropy);
+    let wrong = Secret::generate(KeyType::Aes, clock(), &mut world.entropy);
     for who in ["client.a", "client.nobody", "mon."] {
         let tickets = world.tickets_with(who, wrong.clone());
         assert_eq!(

@@ -5,11 +5,12 @@ use super::{
     Authorize, Authorizer, Challenge, Introduction, Proof, SERVICE_AUTH, SERVICE_MON, SERVICES, Service,
     Ticket, TicketContent, TicketRequest,
 };
+use crate::keys::Holder;
 use crate::method::{
     CONNECTION_MODE_CRC, CONNECTION_MODE_SECURE, CONNECTION_SECRET_LEN, GlobalIds, Grant, METHOD_CEPHX,
     Proved, SessionSecret, Verdict, Verifier,
 };
-use crate::{ASKS_MONITOR, Entropy, Keys, Secret, same_bytes};
+use crate::{ASKS_MONITOR, Entropy, Keys, Secret, Usage, same_bytes};
 use nacre_base::{Utime, errno};
 use nacre_proto::types::{AuthName, EntityType};
 use nacre_wire::{from_slice, to_vec};
@@ -100,7 +101,9 @@ impl CephxVerifier {
         }
         let content = match (self.is_monitor(), &self.own) {
             // Only monitors show tickets to monitors, which they sealed with their own key.
-            (true, Some(own)) => own.open(&shown.ticket.sealed).ok().filter(is_monitor_itself),
+            (true, Some(own)) => {
+                own.open(Usage::TicketContent, &shown.ticket.sealed).ok().filter(is_monitor_itself)
+            }
             _ => match self.key_store.get() {
                 Some(keys) => keys.open(self.service, &shown.ticket),
                 None => return Ok(Verdict::Later),
@@ -108,11 +111,14 @@ impl CephxVerifier {
         };
         let content = content.filter(|content| content.global_id == shown.global_id).ok_or(errno::EACCES)?;
         let session_key = &content.session_key;
-        let authorize: Authorize = session_key.open(&shown.sealed).map_err(|_| errno::EACCES)?;
+        let authorize: Authorize =
+            session_key.open(Usage::Authorize, &shown.sealed).map_err(|_| errno::EACCES)?;
         let Some(challenge) = challenged else {
             let challenge = self.entropy.next_u64();
             self.stage = Stage::Shown { challenge };
-            return Ok(Verdict::Challenge(session_key.seal(&Challenge(challenge))));
+            let challenge = Challenge(challenge);
+            let sealed = session_key.seal(Usage::AuthorizeChallenge, &challenge, &mut self.entropy);
+            return Ok(Verdict::Challenge(sealed));
         };
         if authorize.answer != Some(challenge.wrapping_add(1)) {
             return Err(errno::EACCES);
@@ -127,8 +133,8 @@ impl CephxVerifier {
             proved: Some(Proved { name: name.clone(), service: self.service, caps }),
             name,
             global_id,
-            reply: to_vec(&session_key.seal(&reply)),
-            session: Some(SessionSecret { key: *session_key.key(), connection }),
+            reply: to_vec(&session_key.seal(Usage::AuthorizeReply, &reply, &mut self.entropy)),
+            session: Some(SessionSecret { key: session_key.key().to_vec(), connection }),
         })))
     }
 
@@ -167,16 +173,16 @@ impl CephxVerifier {
         };
         let now = (self.clock)();
         let name = &who.name;
-        let session = keys.give(now, SERVICE_AUTH, name, global_id, &mut self.entropy);
+        let holder = Holder { name, global_id, key_type: secret.kind() };
+        let session = keys.give(now, SERVICE_AUTH, &holder, &mut self.entropy);
         let Some(session) = session else { return Ok(Verdict::Later) };
         let wanted = SERVICES.into_iter().filter(|service| *service != SERVICE_AUTH);
         let wanted = wanted.filter(|service| proof.services & service != 0);
-        let others: Vec<_> = wanted
-            .filter_map(|service| keys.give(now, service, name, global_id, &mut self.entropy))
-            .collect();
+        let others: Vec<_> =
+            wanted.filter_map(|service| keys.give(now, service, &holder, &mut self.entropy)).collect();
         let connection = self.connection_secret(mode);
         let reply = SessionReply { session: &session, others: &others, connection_secret: &connection };
-        let reply = reply.encode(&secret);
+        let reply = reply.encode(&secret, &mut self.entropy);
         let caps = match is_monitors_name(name) {
             true => "allow *".to_string(),
             false => entity.and_then(|entity| entity.caps.get("mon")).cloned().unwrap_or_default(),
@@ -186,7 +192,7 @@ impl CephxVerifier {
             global_id,
             proved: Some(Proved { name: name.clone(), service: self.service, caps }),
             reply,
-            session: Some(SessionSecret { key: *session.session_key.key(), connection }),
+            session: Some(SessionSecret { key: session.session_key.key().to_vec(), connection }),
         })))
     }
 }
@@ -236,11 +242,11 @@ pub fn renew(
         .open(SERVICE_AUTH, ticket)
         .filter(|session| (*service, session.global_id, &session.name) == (SERVICE_AUTH, *global_id, name));
     let session = session.ok_or(errno::EACCES)?;
-    session.session_key.open::<Authorize>(sealed).map_err(|_| errno::EACCES)?;
+    session.session_key.open::<Authorize>(Usage::Authorize, sealed).map_err(|_| errno::EACCES)?;
+    let holder = Holder { name, global_id: session.global_id, key_type: session.session_key.kind() };
     let wanted = SERVICES.into_iter().filter(|service| request.services & service != 0);
-    let given: Vec<_> =
-        wanted.filter_map(|service| keys.give(now, service, name, session.global_id, entropy)).collect();
-    Ok(ticket_reply(&given, &session.session_key))
+    let given: Vec<_> = wanted.filter_map(|service| keys.give(now, service, &holder, entropy)).collect();
+    Ok(ticket_reply(&given, &session.session_key, entropy))
 }
 
 /// The ticket that daemons of one kind show each other, as all of them know the key. None: there is none yet.
@@ -251,8 +257,8 @@ pub(super) fn own_ticket(
     now: Utime,
     entropy: &mut Entropy,
 ) -> (Ticket, Secret) {
-    let session_key = Secret::generate(now, entropy);
     let (secret_id, key) = key;
+    let session_key = Secret::generate(key.kind(), now, entropy);
     let content = TicketContent {
         name: name.clone(),
         global_id,
@@ -260,5 +266,5 @@ pub(super) fn own_ticket(
         session_key: session_key.clone(),
         expires: Utime { sec: u32::MAX, nsec: 0 },
     };
-    (Ticket { secret_id, sealed: key.seal(&content) }, session_key)
+    (Ticket { secret_id, sealed: key.seal(Usage::TicketContent, &content, entropy) }, session_key)
 }

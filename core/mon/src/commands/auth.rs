@@ -7,7 +7,7 @@
 use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, no_room, refuse};
 use crate::services::auth::entity_bytes;
 use nacre_auth::caps::{CapsError, MgrCaps, MonCaps, OsdCaps, mds};
-use nacre_auth::{Entity, Secret, keyring, same_bytes};
+use nacre_auth::{Entity, KeyType, Secret, keyring, same_bytes};
 use nacre_base::errno;
 use nacre_command::Format;
 use nacre_proto::types::{AuthName, EntityType};
@@ -34,6 +34,7 @@ pub const COMMANDS: &[Row] = &[
         "show the key of an entity, which is created if it does not exist",
         get_or_create,
     ),
+    ("auth rotate", "give an entity another key", rotate),
     ("auth caps", "replace the capabilities of an entity", set_caps),
     ("auth rm", "remove an entity", rm),
     ("auth del", "remove an entity", rm),
@@ -167,9 +168,21 @@ pub(super) fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     known
 }
 
-pub(super) fn new_key(call: &mut Call<'_>) -> Secret {
+/// Of which kind a new key is to be: the one named, or else that of the asking client's own key, which is the
+/// newest that the client is known to understand.
+fn key_type(call: &Call<'_>) -> Result<KeyType, Refusal> {
+    match call.args.text_opt("key_type").as_deref() {
+        None | Some("preferred") => {
+            let own = call.from.proved.as_ref().and_then(|proved| call.entity(&proved.name));
+            Ok(own.map_or(KeyType::Aes, |entity| entity.key.kind()))
+        }
+        Some(name) => KeyType::parse(name).ok_or_else(|| invalid(format!("invalid key type: {name}"))),
+    }
+}
+
+pub(super) fn new_key(call: &mut Call<'_>, kind: KeyType) -> Secret {
     let entropy = call.pending.entropy.as_mut().expect("commands that change something have it");
-    Secret::generate(call.now.wall, entropy)
+    Secret::generate(kind, call.now.wall, entropy)
 }
 
 /// Whether the entity exists exactly as requested; false if it does not exist.
@@ -254,6 +267,7 @@ fn get_key(call: &mut Call<'_>) -> Outcome {
 // ---- what changes ----
 
 fn get_or_create(call: &mut Call<'_>) -> Outcome {
+    let kind = key_type(call)?;
     let pairs = pairs(call)?;
     let name = changed(call)?;
     let caps = checked(pairs)?;
@@ -268,7 +282,7 @@ fn get_or_create(call: &mut Call<'_>) -> Outcome {
             known.clone()
         }
         None => {
-            let made = Entity { key: new_key(call), caps };
+            let made = Entity { key: new_key(call, kind), caps };
             put(call, vec![(name.clone(), made.clone())])?;
             made
         }
@@ -283,6 +297,7 @@ fn get_or_create(call: &mut Call<'_>) -> Outcome {
 }
 
 fn add(call: &mut Call<'_>) -> Outcome {
+    let kind = key_type(call)?;
     let pairs = pairs(call)?;
     let name = changed(call)?;
     let given = match call.input {
@@ -306,7 +321,7 @@ fn add(call: &mut Call<'_>) -> Outcome {
     if is_there(call, &name, key.as_ref(), &caps)? {
         return Answer::said("");
     }
-    let key = key.unwrap_or_else(|| new_key(call));
+    let key = key.unwrap_or_else(|| new_key(call, kind));
     put(call, vec![(name.clone(), Entity { key, caps })])?;
     Answer::said(format!("added key for {name}"))
 }
@@ -335,6 +350,17 @@ fn import(call: &mut Call<'_>) -> Outcome {
     }
     put(call, new)?;
     Answer::said("imported keyring")
+}
+
+/// The sessions that the old key began go on, until their tickets end.
+fn rotate(call: &mut Call<'_>) -> Outcome {
+    let name = changed(call)?;
+    let kind = key_type(call)?;
+    let absent = || refuse(errno::ENOENT, "entity does not exist");
+    let known = call.entity(&name).cloned().ok_or_else(absent)?;
+    let entity = Entity { key: new_key(call, kind), ..known };
+    put(call, vec![(name.clone(), entity.clone())])?;
+    call.show(rows([(&name, &entity)]), || keyring::print([(&name, &entity)]))
 }
 
 fn set_caps(call: &mut Call<'_>) -> Outcome {

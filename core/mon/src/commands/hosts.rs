@@ -11,7 +11,7 @@ use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
     Host, HostChange, HostMonitor, ROLES, Token, agent, entity_of_token, place_host, token_of,
 };
-use nacre_auth::{Entity, JoinToken, keyring};
+use nacre_auth::{Entity, JoinToken, KeyType, keyring};
 use nacre_base::{Utime, errno};
 use nacre_command::Signature;
 use nacre_crush::Location;
@@ -131,7 +131,7 @@ fn token_new(call: &mut Call<'_>) -> Outcome {
             let expires = (ttl > 0).then(|| made + Duration::from_secs(ttl));
             let token = Token { made, expires, uses, roles, used_by: BTreeSet::new() };
             let caps = [("mon".to_string(), "allow profile bootstrap-host".to_string())].into();
-            let key = new_key(call);
+            let key = new_key(call, KeyType::Aes);
             put(call, vec![(name.clone(), Entity { key, caps })])?;
             call.pending.batch.hosts.push(HostChange::Token(id.clone(), Some(token.clone())));
             token
@@ -399,7 +399,7 @@ fn register(call: &mut Call<'_>) -> Outcome {
     let entity = agent(&name);
     let key = match known.as_ref().and_then(|_| call.entity(&entity)) {
         Some(entity) => entity.key.clone(),
-        None => new_key(call),
+        None => new_key(call, KeyType::Aes),
     };
     let caps = match host.roles.contains("osd") {
         true => "allow profile host, allow profile bootstrap-osd",

@@ -5,7 +5,7 @@ use crate::services::{Context, Options};
 use crate::sessions::Session;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
 use nacre_auth::cephx::{SERVICE_OSD, Service, renew};
-use nacre_auth::{Entity, Entropy, Keys, Lifetimes, METHOD_CEPHX, Secret};
+use nacre_auth::{Entity, Entropy, KeyType, Keys, Lifetimes, METHOD_CEPHX, Secret, Usage};
 use nacre_base::{Now, errno};
 use nacre_machine::{ConnId, Effect};
 use nacre_proto::messages::{Auth as AuthMsg, AuthReply, DaemonMsg};
@@ -98,11 +98,11 @@ impl PublishedKeys {
     }
 
     /// Sends an OSD the keys by which its callers are known, sealed with its own key.
-    pub fn send_to_osd(&self, conn: ConnId, session: &Session, out: &mut Vec<Effect>) {
+    pub fn send_to_osd(&self, conn: ConnId, session: &Session, entropy: &mut Entropy, out: &mut Vec<Effect>) {
         let Some((_, keys)) = self.last.as_ref().filter(|_| session.osd().is_some()) else { return };
         let name = session.peer.proved.as_ref().map(|proved| &proved.name);
         let Some(entity) = name.and_then(|name| keys.entities.get(name)) else { return };
-        let sealed = entity.key.seal(&keys.of_service(SERVICE_OSD)).into();
+        let sealed = entity.key.seal(Usage::RotatingSecrets, &keys.of_service(SERVICE_OSD), entropy).into();
         out.push(Effect::Send { conn, tid: 0, message: DaemonMsg::Keys { sealed }.into() });
     }
 
@@ -110,7 +110,7 @@ impl PublishedKeys {
     pub fn periodic(&mut self, cx: &Context<'_>, entropy: &mut Entropy, pending: &mut PendingTxn) {
         let Some((_, keys)) = &self.last else { return };
         for service in keys.due(cx.now.wall) {
-            pending.batch.auth.rotated.push((service, Secret::generate(cx.now.wall, entropy)));
+            pending.batch.auth.rotated.push((service, Secret::generate(KeyType::Aes, cx.now.wall, entropy)));
         }
     }
 

@@ -134,7 +134,7 @@ impl Mon {
         let options = Options { state: Some(state), file: &self.config.options, overrides: &self.overrides };
         if self.services.auth.publish(state, options, out) {
             for (conn, session) in self.sessions.iter() {
-                self.services.auth.send_to_osd(conn, session, out);
+                self.services.auth.send_to_osd(conn, session, &mut self.entropy, out);
             }
         }
     }

@@ -332,3 +332,44 @@ fn session_has_the_capabilities_of_its_entity() {
     t.send(images, boot(0, 6800, 5));
     assert!(!t.map().is_up(OsdId(0)));
 }
+
+#[test]
+fn keys_of_both_kinds_are_made_imported_and_rotated() {
+    use nacre_auth::KeyType;
+    let mut t = TestMon::fresh();
+    let kind = |t: &TestMon| t.known("client.a").unwrap().key.kind();
+    let with = |mut command: Value, key_type: &str| {
+        command["key_type"] = json!(key_type);
+        command
+    };
+    t.run(create("client.a", &["mon", "allow r"]));
+    assert_eq!(kind(&t), KeyType::Aes);
+    let rotate = json!({ "prefix": "auth rotate", "entity": "client.a" });
+    let before = t.known("client.a").unwrap().clone();
+    let shown = t.run(with(rotate.clone(), "aes256k"));
+    let after = t.known("client.a").unwrap();
+    assert_eq!(kind(&t), KeyType::Aes256k);
+    assert_eq!(after.caps, before.caps);
+    assert_eq!(shown, keyring::print([(&AuthName::parse("client.a").unwrap(), after)]));
+    // It exists: what is asked for is shown, whatever its key's kind.
+    let again = t.run(with(create("client.a", &[]), "aes"));
+    assert!(again.contains(&key_of_a(&t)), "{again}");
+    t.run(with(rotate.clone(), "AES"));
+    assert_eq!(kind(&t), KeyType::Aes);
+    assert_ne!(t.known("client.a").unwrap().key, before.key);
+
+    let (code, said, _) = t.command(with(rotate, "des"));
+    assert_eq!((code, said.as_str()), (-22, "invalid key type: des"));
+    let (code, said, _) = t.command(json!({ "prefix": "auth rotate", "entity": "client.b" }));
+    assert_eq!((code, said.as_str()), (-2, "entity does not exist"));
+
+    // Of Ceph 20.2.4's `ceph-authtool --gen-key`.
+    let key = "AgDsJQprBbJ0LCAAA+2JAxdBW2Bqr55Il70spfMI9jwSD5iAWZpgiXpedOU=";
+    let (code, said) = t.import(format!("[client.a]\n\tkey = {key}\n\tcaps mon = \"allow r\"\n"));
+    assert_eq!((code, said.as_str()), (0, "imported keyring"));
+    assert_eq!(key_of_a(&t), key);
+}
+
+fn key_of_a(t: &TestMon) -> String {
+    t.known("client.a").unwrap().key.to_base64()
+}

@@ -10,7 +10,7 @@ use crate::services::monmap::MonChange;
 use crate::services::osdmap::maps::OsdMapDelta;
 use crate::state::{Batch, Genesis, State};
 use nacre_auth::cephx::SERVICE_OSD;
-use nacre_auth::{Entity, Entropy, Secret};
+use nacre_auth::{Entity, Entropy, KeyType, Secret};
 use nacre_base::SnapId;
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{Incremental, MgrMap, MonMap, Pool};
@@ -21,7 +21,7 @@ const STAMP: Utime = Utime { sec: 1_700_000_000, nsec: 5 };
 const PG: PgId = PgId { pool: PoolId(1), seed: 0 };
 
 fn secret(seed: u64) -> Secret {
-    Secret::generate(STAMP, &mut Entropy::repeatable(seed))
+    Secret::generate(KeyType::Aes, STAMP, &mut Entropy::repeatable(seed))
 }
 fn entity(name: &str) -> (AuthName, Entity) {
     let caps = [("osd".to_string(), "allow *".to_string())].into();

@@ -3,7 +3,7 @@
 use super::{BOOT_RETRY, Life, Osd, REPORT_AFTER_OPS, REPORT_EVERY};
 use crate::commands;
 use crate::pg::{Pg, PgEvent};
-use nacre_auth::Keys;
+use nacre_auth::{Keys, Usage};
 use nacre_base::{IntervalSet, Now, PgId, PoolId, Time};
 use nacre_machine::{Context, Effect, Level, StoreView};
 use nacre_monc::{FromMon, MonClient};
@@ -143,7 +143,7 @@ impl Osd {
 
     fn on_keys(&self, sealed: &[u8], out: &mut Vec<Effect>) {
         let Some(key) = &self.config.key else { return };
-        match key.open::<Keys>(sealed) {
+        match key.open::<Keys>(Usage::RotatingSecrets, sealed) {
             Ok(keys) => out.push(Effect::Keys(Arc::new(keys))),
             Err(error) => {
                 let text = format!("the service keys: {error}");
