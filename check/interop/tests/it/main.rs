@@ -19,6 +19,7 @@ mod lost;
 mod mirroring;
 mod model;
 mod monitors;
+mod newer_clients;
 mod objects;
 mod rados_client;
 mod scrub;
