@@ -5,11 +5,11 @@
 //! Its answer says what the host is to run, with the keys for that.
 
 use super::auth::{new_key, put};
-use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, auth, host_admin, refuse};
 use crate::output::Align::Left;
 use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
-    Host, HostChange, HostMonitor, ROLES, Token, agent, entity_of_token, place_host, token_of,
+    Host, HostChange, HostMonitor, NO_SCHEDULE, ROLES, Token, agent, entity_of_token, place_host, token_of,
 };
 use nacre_auth::{Entity, JoinToken, KeyType, keyring};
 use nacre_base::{Utime, errno};
@@ -70,8 +70,9 @@ const SEEN_EVERY: Duration = Duration::from_secs(60);
 const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 
 pub(super) fn signatures() -> impl Iterator<Item = Signature> {
-    SIGNATURES.iter().map(|(prefix, args, perm)| {
-        let help = COMMANDS.iter().find(|(name, ..)| name == prefix).map_or("", |(_, help, _)| help);
+    SIGNATURES.iter().chain(host_admin::SIGNATURES).map(|(prefix, args, perm)| {
+        let mut rows = COMMANDS.iter().chain(host_admin::COMMANDS);
+        let help = rows.find(|(name, ..)| name == prefix).map_or("", |(_, help, _)| help);
         Signature { perm: (*perm).to_string(), ..Signature::new(prefix, args, help, "mon") }
     })
 }
@@ -82,7 +83,7 @@ fn invalid(text: impl Into<String>) -> Refusal {
 
 /// Changes of hosts and tokens are made one by one: what a second one needs to know is in the committed state.
 /// True if this one is for the next batch.
-fn is_for_later(call: &mut Call<'_>) -> bool {
+pub(super) fn is_for_later(call: &mut Call<'_>) -> bool {
     let waits = !call.pending.batch.hosts.is_empty();
     call.pending.defer |= waits;
     waits
@@ -236,6 +237,17 @@ fn addr_of(text: &str) -> Option<SocketAddr> {
     (!sock.ip().is_unspecified() && sock.port() != 0).then_some(sock)
 }
 
+/// A part of a place, such as `rack=r1`.
+pub(super) fn location_pair(call: &Call<'_>, pair: &str) -> Result<(String, String), Refusal> {
+    let bad = || invalid(format!("`{pair}` is no location: one is like rack=r1"));
+    let (kind, bucket) = pair.split_once('=').ok_or_else(bad)?;
+    let known = call.state.osdmap.map.crush.type_by_name(kind);
+    if known.is_none() || kind == "osd" || kind == "host" || !is_host_name(bucket) {
+        return Err(bad());
+    }
+    Ok((kind.to_string(), bucket.to_string()))
+}
+
 /// Names are those of CRUSH buckets, and parts of files' names.
 fn is_host_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -252,13 +264,8 @@ impl Applicant {
         let bad_addr = || invalid(format!("`{addr}` is not an address that others can reach"));
         let mut location = Location::new();
         for pair in call.args.list("location") {
-            let bad = || invalid(format!("`{pair}` is no location: one is like rack=r1"));
-            let (kind, bucket) = pair.split_once('=').ok_or_else(bad)?;
-            let known = call.state.osdmap.map.crush.type_by_name(kind);
-            if known.is_none() || kind == "osd" || kind == "host" || !is_host_name(bucket) {
-                return Err(bad());
-            }
-            location.insert(kind.to_string(), bucket.to_string());
+            let (kind, bucket) = location_pair(call, &pair)?;
+            location.insert(kind, bucket);
         }
         Ok(Applicant {
             exact: call.args.flag("exact"),
@@ -393,6 +400,7 @@ fn register(call: &mut Call<'_>) -> Outcome {
             .map_or_else(|| first_monitor(call, applicant.addr), |known| known.monitor.clone()),
         facts: known.as_ref().map(|known| known.facts.clone()).unwrap_or_default(),
         seen: known.as_ref().map_or(now, |known| known.seen),
+        maintenance: known.as_ref().and_then(|known| known.maintenance),
     };
     let crush = place_host(call.pending.map().crush.as_ref(), &name, &applicant.location).map_err(invalid)?;
     // Its key, which it is given again if the first answer was lost.
@@ -482,6 +490,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
     }
     let mut about = about_cluster(call, &name);
     about.insert("monitor".to_string(), monitor_to_run(call, host));
+    about.insert("run".to_string(), json!(host.maintenance.is_none()));
     call.show_json(about.into())
 }
 
@@ -522,11 +531,18 @@ fn host_json(call: &Call<'_>, name: &str, host: &Host) -> Value {
         .map(|(kind, bucket)| (kind, json!(bucket)))
         .collect();
     let daemons = host.facts.get("daemons").and_then(|text| serde_json::from_str(text).ok());
+    let status = match (host.maintenance, host.labels.contains(NO_SCHEDULE)) {
+        (Some(_), _) => "maintenance",
+        _ if is_offline(call, host) => "offline",
+        (None, true) => "drained",
+        (None, false) => "",
+    };
     json!({
         "hostname": name,
         "addr": host.addr.sock.map(|sock| sock.ip().to_string()),
         "labels": host.labels,
-        "status": if is_offline(call, host) { "offline" } else { "" },
+        "status": status,
+        "maintenance_until": host.maintenance.map(|until| until.to_string()),
         "roles": host.roles,
         "location": location,
         "registered": host.registered.to_string(),
@@ -537,7 +553,7 @@ fn host_json(call: &Call<'_>, name: &str, host: &Host) -> Value {
     })
 }
 
-fn is_offline(call: &Call<'_>, host: &Host) -> bool {
+pub(super) fn is_offline(call: &Call<'_>, host: &Host) -> bool {
     host.seen + OFFLINE_AFTER < call.now.wall
 }
 
@@ -575,4 +591,12 @@ fn show(call: &mut Call<'_>) -> Outcome {
     let host =
         host.ok_or_else(|| refuse(errno::ENOENT, format!("there is no host {name}: see `nacre host ls`")))?;
     call.show_json(host_json(call, &name, host))
+}
+
+/// Rows of JSON as a table with these columns, all of them to the left.
+pub(super) fn table(columns: &[&str], rows: &[Value], cells: impl Fn(&Value) -> Vec<String>) -> String {
+    let columns: Vec<_> = columns.iter().map(|name| (*name, Left, Left)).collect();
+    let mut table = Table::new(&columns);
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.render()
 }

@@ -19,6 +19,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
+mod host_admin;
 mod hosts;
 mod iostat;
 mod modules;
@@ -132,7 +133,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 30] = [
+        let tables: [&[Row]; 31] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -163,6 +164,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             weight_set::COMMANDS,
             auth::COMMANDS,
             hosts::COMMANDS,
+            host_admin::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

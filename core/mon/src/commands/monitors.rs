@@ -344,7 +344,12 @@ fn add(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
-    let name = call.args.text("name")?;
+    remove(call, &call.args.text("name")?)
+}
+
+/// Removes a monitor, or lets another one lead first.
+pub(super) fn remove(call: &mut Call<'_>, name: &str) -> Outcome {
+    let name = name.to_string();
     let Some(mon) = call.state.monmap.map.mons.get(&name) else {
         // It may be added by an earlier command of this batch.
         one_at_a_time(call)?;

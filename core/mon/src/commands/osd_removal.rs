@@ -203,6 +203,17 @@ fn purge_new(call: &mut Call<'_>) -> Outcome {
     forget(call, osd)
 }
 
+/// All OSDs of a host that is removed. `lost`: what only they have is given up.
+pub(super) fn purge_all(call: &mut Call<'_>, osds: &[OsdId], lost: bool) -> Result<(), Refusal> {
+    if let Some(refusal) = Holdings::of(call, osds).objection().filter(|_| !lost && !osds.is_empty()) {
+        return Err(refusal);
+    }
+    if let Some(osd) = osds.iter().find(|osd| call.pending.map().is_up(**osd)) {
+        return Err(refuse(errno::EBUSY, format!("osd.{osd} is up: stop it first")));
+    }
+    osds.iter().try_for_each(|osd| forget(call, *osd).map(drop))
+}
+
 fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
     let uuid = call.pending.map().osds[osd.index()].uuid;
     remove(call, osd)?;

@@ -2,7 +2,7 @@
 
 use super::cluster::{flags_text, osd_counts, osd_line, osd_versions};
 use super::osd::asked;
-use super::{Answer, Call, Outcome, Row, osdmap_dump, refuse, weight_set};
+use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, weight_set};
 use crate::crush_edit;
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, addrvec, float, list, narrow_bytes, narrow_count, uuid};
@@ -449,10 +449,34 @@ fn numa(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
-    let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
+/// Placement groups of OSDs that are to stop.
+#[derive(Default)]
+struct Stopping {
+    /// They serve without these OSDs.
+    degraded: Vec<String>,
+    /// They would not.
+    stopped: Vec<String>,
+    /// They do not even now.
+    inactive: Vec<String>,
+}
+
+/// Fails if placement groups would not serve without these OSDs.
+pub(super) fn may_stop(call: &Call<'_>, osds: &[OsdId]) -> Result<(), Refusal> {
+    let Stopping { stopped, inactive, .. } = stopping(call, &osds.iter().copied().collect());
+    match stopped.len() + inactive.len() {
+        0 => Ok(()),
+        bad => {
+            let text = format!(
+                "unsafe to stop: {bad} PGs are already too degraded, would become too degraded or might become unavailable"
+            );
+            Err(refuse(errno::EBUSY, text))
+        }
+    }
+}
+
+fn stopping(call: &Call<'_>, osds: &BTreeSet<OsdId>) -> Stopping {
     let map = &call.state.osdmap.map;
-    let (mut degraded, mut stopped, mut inactive) = (Vec::new(), Vec::new(), Vec::new());
+    let Stopping { mut degraded, mut stopped, mut inactive } = Stopping::default();
     for pg in crate::services::pg::stats::all_pgs(map) {
         let acting = map.pg_to_up_acting(pg).acting;
         if !acting.iter().any(|osd| osds.contains(osd)) {
@@ -474,6 +498,12 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
         };
         of.push(pg.to_string());
     }
+    Stopping { degraded, stopped, inactive }
+}
+
+fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
+    let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
+    let Stopping { degraded, stopped, inactive } = stopping(call, &osds);
     let bad = stopped.len() + inactive.len();
     let ok = bad == 0;
     let mut value = json!({

@@ -9,9 +9,9 @@ use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use crate::services::pg::stats::PgStats;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
-use nacre_base::{Time, Utime};
+use nacre_base::{OsdId, Time, Utime};
 use nacre_crush::{CrushMap, Location, Op};
-use nacre_proto::maps::{OsdMap, Uuid};
+use nacre_proto::maps::{OsdMap, Uuid, osd_state};
 use nacre_proto::messages::LogLevel;
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// The role of hosts that may run monitors.
 pub const ROLE_MON: &str = "mon";
+/// The label of hosts that are drained: no monitor is placed there. Ceph has it for the same.
+pub const NO_SCHEDULE: &str = "_no_schedule";
 /// All roles that there are.
 pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
 /// Hosts from which on copies go to different hosts.
@@ -63,6 +65,8 @@ pub struct Host {
     pub facts: BTreeMap<String, String>,
     /// When its agent was last heard of, to the minute.
     pub seen: Utime,
+    /// Its daemons are to be stopped, and its OSDs stay in, until then.
+    pub maintenance: Option<Utime>,
 }
 
 /// A monitor of a host.
@@ -87,7 +91,19 @@ pub struct Token {
     pub used_by: BTreeSet<Uuid>,
 }
 
-versioned_fields!(Host, "host", uuid, addr, machine, roles, labels, registered, monitor, facts, seen);
+versioned_fields!(
+    Host,
+    "host",
+    uuid,
+    addr,
+    machine,
+    roles,
+    labels,
+    registered,
+    monitor,
+    facts,
+    seen; later maintenance
+);
 versioned_fields!(HostMonitor, "monitor of a host", id, name);
 versioned_fields!(Token, "token", made, expires, uses, roles, used_by);
 versioned_fields!(Hosts, "hosts", hosts, tokens, last_monitor, domain_grown);
@@ -175,6 +191,12 @@ pub fn periodic(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
     if !pending.batch.hosts.is_empty() {
         return;
     }
+    let now = cx.now.wall;
+    let is_over = |host: &&Host| host.maintenance.is_some_and(|until| until <= now);
+    if let Some((name, host)) = cx.state.hosts.hosts.iter().find(|(_, host)| is_over(host)) {
+        end_maintenance(pending, name, host);
+        return cx.log(pending, LogLevel::Info, format!("the maintenance of host {name} is over"));
+    }
     place_monitors(cx, pending);
     grow_failure_domain(cx, stats, pending);
 }
@@ -200,8 +222,10 @@ pub fn next_monitor(state: &State) -> u64 {
 fn place_monitors(cx: &Context<'_>, pending: &mut PendingTxn) {
     let state = cx.state;
     let hosts = &state.hosts.hosts;
-    let eligible = || hosts.iter().filter(|(_, host)| host.roles.contains(ROLE_MON));
-    let have = hosts.values().filter(|host| host.monitor.is_some()).count();
+    let is_used = |host: &Host| !host.labels.contains(NO_SCHEDULE);
+    let eligible = || hosts.iter().filter(|(_, host)| host.roles.contains(ROLE_MON) && is_used(host));
+    // A drained host's monitor is replaced before the host is removed.
+    let have = hosts.values().filter(|host| host.monitor.is_some() && is_used(host)).count();
     let wanted = monitors_for(eligible().count());
     // Nothing is decided for clusters that are not made of hosts.
     if hosts.is_empty() || have >= wanted {
@@ -276,10 +300,28 @@ fn grow_failure_domain(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingT
     cx.log(pending, LogLevel::Info, "three hosts: copies go to different hosts from now on".to_string());
 }
 
+/// The OSDs below a host in the CRUSH map.
+pub fn osds_of(map: &OsdMap, host: &str) -> Vec<OsdId> {
+    let Some(item) = map.crush.item_by_name(host) else { return Vec::new() };
+    let mut osds: Vec<OsdId> =
+        map.crush.devices_below(item).map(OsdId).filter(|osd| map.exists(*osd)).collect();
+    osds.sort_unstable();
+    osds
+}
+
+/// The daemons of the host run again, and OSDs that stay down are marked out.
+pub fn end_maintenance(pending: &mut PendingTxn, name: &str, host: &Host) {
+    let ended = Host { maintenance: None, ..host.clone() };
+    pending.batch.hosts.push(HostChange::Host(name.to_string(), Some(Box::new(ended))));
+    for osd in osds_of(&pending.map().clone(), name) {
+        if pending.map().osds[osd.index()].state & osd_state::NOOUT != 0 {
+            pending.flip(osd, osd_state::NOOUT);
+        }
+    }
+}
+
 fn has_osd(map: &OsdMap, host: &str) -> bool {
-    let Some(item) = map.crush.item_by_name(host) else { return false };
-    let mut osds = map.crush.devices_below(item);
-    osds.any(|osd| map.is_up(nacre_base::OsdId(osd)))
+    osds_of(map, host).into_iter().any(|osd| map.is_up(osd))
 }
 
 /// The map with a default rule that chooses hosts; None if it does not choose OSDs.

@@ -107,6 +107,7 @@ fn hosts() -> Vec<HostChange> {
         monitor: Some(HostMonitor { id: 4, name: text("h") }),
         facts: [(text("kernel"), text("6.1"))].into(),
         seen: STAMP,
+        maintenance: Some(STAMP),
     };
     let token = Token {
         made: STAMP,

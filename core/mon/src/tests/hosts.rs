@@ -257,3 +257,122 @@ fn data_is_not_moved_when_the_third_host_joins() {
     let lines = t.run(json!({ "prefix": "log last" }));
     assert!(lines.contains("ceph osd crush rule create-replicated by-host default host"), "{lines}");
 }
+
+fn are_in(t: &TestMon) -> [bool; 3] {
+    [0, 1, 2].map(|osd| t.map().is_in(OsdId(osd)))
+}
+
+#[test]
+fn drained_host_holds_no_data_and_its_monitor_is_placed_elsewhere() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "uses": 1 }));
+    three_hosts(&mut t);
+    t.pass(Duration::from_secs(2));
+    register(&mut t, &token, &applicant("four", 4));
+    let monitors = |t: &TestMon| {
+        let hosts = &t.mon.state.as_ref().unwrap().hosts.hosts;
+        hosts
+            .iter()
+            .filter(|(_, host)| host.monitor.is_some())
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    // The cluster began without hosts, so all three monitors of hosts are new.
+    assert_eq!(monitors(&t), ["one", "three", "two"]);
+    let said = t.run(json!({ "prefix": "host drain", "hostname": "two" }));
+    assert!(said.contains("`ceph osd safe-to-destroy 1` succeeds"), "{said}");
+    assert_eq!(are_in(&t), [true, false, true]);
+    t.pass(Duration::from_secs(2));
+    assert_eq!(monitors(&t), ["four", "one", "three", "two"]);
+    assert_eq!(t.json(json!({ "prefix": "host show", "name": "two" }))["status"], "drained");
+    t.run(json!({ "prefix": "host undrain", "hostname": "two" }));
+    assert_eq!(are_in(&t), [true; 3]);
+}
+
+#[test]
+fn maintenance_keeps_osds_in_until_it_ends_by_itself_or_by_command() {
+    let mut t = TestMon::fresh();
+    three_hosts(&mut t);
+    let noout = |t: &TestMon| t.map().osds.iter().map(|osd| osd.has(osd_state::NOOUT)).collect::<Vec<_>>();
+    let runs = |t: &mut TestMon| report(t, "two", "", "").2["run"] == true;
+    let enter = |t: &mut TestMon, seconds: u64| {
+        t.run(json!({ "prefix": "host maintenance enter", "hostname": "two", "seconds": seconds }))
+    };
+    enter(&mut t, 60);
+    assert_eq!((noout(&t), runs(&mut t)), (vec![false, true, false], false));
+    t = t.restart();
+    assert!(!runs(&mut t));
+    t.run(json!({ "prefix": "orch host maintenance exit", "hostname": "two" }));
+    assert_eq!((noout(&t), runs(&mut t)), (vec![false; 3], true));
+    enter(&mut t, 60);
+    t.pass(Duration::from_secs(62));
+    assert_eq!((noout(&t), runs(&mut t)), (vec![false; 3], true));
+}
+
+#[test]
+fn lost_host_is_removed_with_its_osds_and_key() {
+    let mut t = TestMon::fresh();
+    let osds = three_hosts(&mut t);
+    t.pass(Duration::from_secs(2));
+    let rm = |words: Value| {
+        let mut command = json!({ "prefix": "host rm", "hostname": "two" });
+        words.as_object().unwrap().iter().for_each(|(key, value)| command[key] = value.clone());
+        command
+    };
+    let (code, said, _) = t.command(rm(json!({})));
+    assert!(code == -16 && said.contains("`nacre leave` on that host"), "{said}");
+    let lost = json!({ "offline": true, "yes_i_really_mean_it": true });
+    assert_eq!(t.command(rm(json!({ "offline": true }))).0, -1);
+    let (code, said, _) = t.command(rm(lost.clone()));
+    assert!(code == -16 && said.contains("osd.1 is up"), "{said}");
+    t.event(Event::Closed { conn: osds[1], why: Closed::Reset });
+    t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    let said = t.run(rm(lost));
+    assert_eq!(said, "Removed host two with osd 1\n");
+    assert!(!t.map().exists(OsdId(1)) && t.map().crush.item_by_name("two").is_none());
+    assert_eq!(t.command(json!({ "prefix": "auth get-key", "entity": "client.host.two" })).0, -2);
+    assert_eq!(t.json(json!({ "prefix": "orch host ls" })).as_array().unwrap().len(), 2);
+    // It may come back as another host.
+    let token = new_token(&mut t, json!({}));
+    assert_eq!(register(&mut t, &token, &applicant("two", 9)).0, 0);
+}
+
+#[test]
+fn host_leaves_when_its_osds_are_not_needed() {
+    let mut t = TestMon::fresh();
+    let osds = three_hosts(&mut t);
+    let agent = AuthName::parse("client.host.three").unwrap();
+    let leave = |t: &mut TestMon, name: &str, stage: &str| {
+        let conn = enter(t, &agent);
+        told(t, conn, json!({ "prefix": "host leave", "hostname": name, "stage": stage }), "")
+    };
+    assert_eq!(leave(&mut t, "one", "drain").0, -13, "an agent speaks for its own host");
+    assert_eq!(leave(&mut t, "three", "drain").2, json!({ "osds": [2] }));
+    assert_eq!(leave(&mut t, "three", "finish").0, -16, "its OSD is up");
+    t.event(Event::Closed { conn: osds[2], why: Closed::Reset });
+    t.run(json!({ "prefix": "osd down", "ids": ["2"] }));
+    assert_eq!(leave(&mut t, "three", "finish").0, 0);
+    assert!(!t.map().exists(OsdId(2)));
+    assert_eq!(t.json(json!({ "prefix": "host ls" })).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn labels_and_places_of_hosts_change() {
+    let mut t = TestMon::fresh();
+    three_hosts(&mut t);
+    t.run(json!({ "prefix": "host label add", "hostname": "one", "label": "fast" }));
+    t.run(json!({ "prefix": "orch host label add", "hostname": "two", "label": "fast" }));
+    t.run(json!({ "prefix": "host set-location", "hostname": "one", "location": ["rack=r7"] }));
+    let one = t.json(json!({ "prefix": "host show", "name": "one" }));
+    assert_eq!((&one["labels"], &one["location"]["rack"]), (&json!(["fast"]), &json!("r7")));
+    let fast = t.json(json!({ "prefix": "orch host ls", "label": "fast" }));
+    assert_eq!(fast[1], json!({ "hostname": "two", "addr": "10.0.0.2", "labels": ["fast"], "status": "" }));
+    t.run(json!({ "prefix": "host label rm", "hostname": "one", "label": "fast" }));
+    assert_eq!(t.command(json!({ "prefix": "host label rm", "hostname": "one", "label": "fast" })).0, -2);
+    report(&mut t, "one", r#"{ "daemons": "[{\"name\":\"osd.0\",\"state\":\"running\"}]" }"#, "");
+    let ps = t.json(json!({ "prefix": "orch ps", "hostname": "one" }));
+    assert_eq!((&ps[0]["daemon_name"], &ps[0]["status"]), (&json!("osd.0"), &json!(1)));
+    assert_eq!(t.json(json!({ "prefix": "orch status" }))["available"], true);
+    let (code, said, _) = t.command(json!({ "prefix": "orch host add", "hostname": "five" }));
+    assert!(code == -95 && said.contains("nacre token new"), "{said}");
+}

@@ -1,0 +1,373 @@
+//! What administrators do with hosts: labels, places, maintenance, draining and removal. Ceph's orchestrator has
+//! most of it by other names (`orch host ...`).
+
+use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
+use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
+use nacre_base::{OsdId, errno};
+use nacre_crush::Location;
+use nacre_proto::maps::{Osd, osd_state};
+use nacre_proto::types::{AuthName, EntityType};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub const COMMANDS: &[Row] = &[
+    ("host label add", "give a host a label", label_add),
+    ("host label rm", "take a label from a host", label_rm),
+    ("host set-location", "move a host to another place in the CRUSH map", set_location),
+    ("host drain", "move all data and the monitor away from a host", drain),
+    ("host undrain", "use a drained host again", undrain),
+    ("host maintenance enter", "stop the daemons of a host for some time", enter_maintenance),
+    ("host maintenance exit", "start the daemons of a host again", exit_maintenance),
+    ("host rm", "remove a host from the cluster", rm),
+    ("host leave", "for a host itself: be drained, or be removed", leave),
+    ("orch status", "show the orchestrator's status", orch_status),
+    ("orch host ls", "list the hosts", orch_host_ls),
+    ("orch host add", "hosts add themselves, with a token", orch_host_add),
+    ("orch host rm", "remove a host from the cluster", rm),
+    ("orch host drain", "move all data and the monitor away from a host", drain),
+    ("orch host label add", "give a host a label", label_add),
+    ("orch host label rm", "take a label from a host", label_rm),
+    ("orch host maintenance enter", "stop the daemons of a host for some time", enter_maintenance),
+    ("orch host maintenance exit", "start the daemons of a host again", exit_maintenance),
+    ("orch ps", "list the daemons", orch_ps),
+];
+
+/// As in `hosts`; the commands of Ceph's orchestrator have their own.
+pub(super) const SIGNATURES: &[(&str, &str, &str)] = &[
+    ("host label add", "name=hostname,type=CephString name=label,type=CephString", "rw"),
+    ("host label rm", "name=hostname,type=CephString name=label,type=CephString", "rw"),
+    ("host set-location", "name=hostname,type=CephString name=location,type=CephString,n=N", "rw"),
+    ("host drain", "name=hostname,type=CephString", "rw"),
+    ("host undrain", "name=hostname,type=CephString", "rw"),
+    (
+        "host maintenance enter",
+        "name=hostname,type=CephString name=seconds,type=CephInt,req=false name=force,type=CephBool,req=false",
+        "rw",
+    ),
+    ("host maintenance exit", "name=hostname,type=CephString", "rw"),
+    (
+        "host rm",
+        "name=hostname,type=CephString name=offline,type=CephBool,req=false \
+         name=yes_i_really_mean_it,type=CephBool,req=false",
+        "rw",
+    ),
+    ("host leave", "name=hostname,type=CephString name=stage,type=CephChoices,strings=drain|finish", "rw"),
+];
+
+/// How long a maintenance lasts unless said otherwise.
+const MAINTENANCE_DEFAULT: u64 = 2 * 3600;
+const MAINTENANCE_MAX: u64 = 30 * 86_400;
+const LABEL_MAX: usize = 64;
+const LABELS_MAX: usize = 32;
+
+fn host(call: &Call<'_>) -> Result<(String, Host), Refusal> {
+    let name = call.args.text("hostname")?;
+    let known = call.state.hosts.hosts.get(&name).cloned();
+    let absent = || refuse(errno::ENOENT, format!("there is no host {name}: see `nacre host ls`"));
+    Ok((name.clone(), known.ok_or_else(absent)?))
+}
+
+/// True if the change is for the next batch.
+fn change(call: &mut Call<'_>, name: &str, from: &Host, to: Host) -> bool {
+    if *from == to {
+        return false;
+    }
+    if super::hosts::is_for_later(call) {
+        return true;
+    }
+    call.pending.batch.hosts.push(HostChange::Host(name.to_string(), Some(Box::new(to))));
+    false
+}
+
+fn label_add(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    let label = call.args.text("label")?;
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    if label.is_empty() || label.len() > LABEL_MAX || !label.chars().all(fine) {
+        return Err(refuse(errno::EINVAL, format!("`{label}` is no label: letters, digits, `-_.:/`")));
+    }
+    if host.labels.len() >= LABELS_MAX {
+        return Err(refuse(errno::ENOSPC, format!("{name} has {LABELS_MAX} labels already")));
+    }
+    let mut new = host.clone();
+    new.labels.insert(label.clone());
+    change(call, &name, &host, new);
+    Answer::text(format!("Added label {label} to host {name}\n"))
+}
+
+fn label_rm(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    let label = call.args.text("label")?;
+    let mut new = host.clone();
+    if !new.labels.remove(&label) {
+        return Err(refuse(errno::ENOENT, format!("host {name} has no label {label}")));
+    }
+    change(call, &name, &host, new);
+    Answer::text(format!("Removed label {label} from host {name}\n"))
+}
+
+fn set_location(call: &mut Call<'_>) -> Outcome {
+    let (name, _) = host(call)?;
+    let mut location = Location::new();
+    for pair in call.args.list("location") {
+        let (kind, bucket) = super::hosts::location_pair(call, &pair)?;
+        location.insert(kind, bucket);
+    }
+    let crush = call.pending.map().crush.clone();
+    match place_host(&crush, &name, &location).map_err(|text| refuse(errno::EINVAL, text))? {
+        Some(crush) => call.pending.edit_crush(crush),
+        None => return Answer::said(format!("host {name} is there already")),
+    }
+    Answer::said(format!("host {name} was moved, and data follows"))
+}
+
+// ---- draining ----
+
+fn numbers(osds: &[OsdId]) -> String {
+    osds.iter().map(OsdId::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Marks its OSDs out, and has no monitor placed there. True if it is for the next batch.
+fn drain_host(call: &mut Call<'_>, name: &str, host: &Host) -> bool {
+    let mut new = host.clone();
+    new.labels.insert(NO_SCHEDULE.to_string());
+    if change(call, name, host, new) {
+        return true;
+    }
+    for osd in osds_of(&call.pending.map().clone(), name) {
+        if call.pending.map().is_in(osd) {
+            call.pending.set_weight(osd, 0);
+        }
+    }
+    false
+}
+
+fn drain(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    if drain_host(call, &name, &host) {
+        return Answer::said("");
+    }
+    let osds = osds_of(call.pending.map(), &name);
+    let text = match osds.is_empty() {
+        true => format!("Host {name} has no OSDs. Remove it with `nacre leave` on it.\n"),
+        false => format!(
+            "The data of host {name} moves to others. When `ceph osd safe-to-destroy {}` succeeds, remove the host with \
+             `nacre leave` on it.\n",
+            numbers(&osds)
+        ),
+    };
+    Answer::text(text)
+}
+
+fn undrain(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    let mut new = host.clone();
+    new.labels.remove(NO_SCHEDULE);
+    if change(call, &name, &host, new) {
+        return Answer::said("");
+    }
+    for osd in osds_of(&call.pending.map().clone(), &name) {
+        if call.pending.map().is_out(osd) {
+            let old = call.pending.map().osds[osd.index()].xinfo.old_weight;
+            call.pending.set_weight(osd, if old == 0 { Osd::IN } else { old });
+        }
+    }
+    Answer::said(format!("host {name} is used again"))
+}
+
+// ---- maintenance ----
+
+fn enter_maintenance(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    let seconds = match call.args.int_opt("seconds")? {
+        None => MAINTENANCE_DEFAULT,
+        Some(n) if (1..=MAINTENANCE_MAX as i64).contains(&n) => n as u64,
+        Some(n) => {
+            return Err(refuse(
+                errno::EINVAL,
+                format!("{n} seconds: a maintenance takes 1 to {MAINTENANCE_MAX}"),
+            ));
+        }
+    };
+    let osds = osds_of(call.pending.map(), &name);
+    if !call.args.flag("force") {
+        super::osd_show::may_stop(call, &osds)?;
+        if let Some(monitor) = &host.monitor
+            && call.state.monmap.member(&monitor.name).is_some_and(|member| !call.mon.may_remove(member))
+        {
+            let text = format!("without mon.{} the other monitors have no majority that is up", monitor.name);
+            return Err(refuse(errno::EBUSY, text));
+        }
+    }
+    let until = call.now.wall + Duration::from_secs(seconds);
+    if change(call, &name, &host, Host { maintenance: Some(until), ..host.clone() }) {
+        return Answer::said("");
+    }
+    for osd in osds {
+        if call.pending.map().osds[osd.index()].state & osd_state::NOOUT == 0 {
+            call.pending.flip(osd, osd_state::NOOUT);
+        }
+    }
+    Answer::text(format!(
+        "The daemons of host {name} stop now, until {until} or `nacre host maintenance {name} --end`.\n"
+    ))
+}
+
+fn exit_maintenance(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    if host.maintenance.is_none() {
+        return Answer::text(format!("Host {name} is not in maintenance.\n"));
+    }
+    if super::hosts::is_for_later(call) {
+        return Answer::said("");
+    }
+    end_maintenance(call.pending, &name, &host);
+    Answer::text(format!("The daemons of host {name} start again.\n"))
+}
+
+// ---- removal ----
+
+/// Takes a host out of all maps. Its daemons are down, and what they stored is elsewhere, or lost.
+fn remove(call: &mut Call<'_>, name: &str, host: &Host, lost: bool) -> Outcome {
+    if super::hosts::is_for_later(call) {
+        return Answer::said("");
+    }
+    if let Some(monitor) = &host.monitor
+        && call.state.monmap.map.mons.contains_key(&monitor.name)
+    {
+        let successor = call.pending.hand_over;
+        monitors::remove(call, &monitor.name)?;
+        if call.pending.hand_over != successor {
+            return Answer::said(""); // the next leader is asked again
+        }
+    }
+    let osds = osds_of(call.pending.map(), name);
+    osd_removal::purge_all(call, &osds, lost)?;
+    let mut crush = call.pending.map().crush.as_ref().clone();
+    if crush.remove_item(name).is_ok() {
+        call.pending.edit_crush(crush);
+    }
+    auth::forget(call, agent(name));
+    call.pending.batch.hosts.push(HostChange::Host(name.to_string(), None));
+    let what = if osds.is_empty() { String::new() } else { format!(" with osd {}", numbers(&osds)) };
+    Answer::text(format!("Removed host {name}{what}\n"))
+}
+
+/// `offline`: the machine is lost for good.
+fn rm(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    let lost = call.args.flag("offline");
+    let osds = osds_of(call.pending.map(), &name);
+    if lost && !osds.is_empty() && !(call.args.flag("yes_i_really_mean_it") || call.args.flag("force")) {
+        let text = format!(
+            "osd {} of host {name} are given up: data that only they have is lost for ever. Confirm with --yes",
+            numbers(&osds)
+        );
+        return Err(refuse(errno::EPERM, text));
+    }
+    if !lost && !osds.is_empty() {
+        let text = format!(
+            "host {name} has osd {}: `nacre leave` on that host moves their data away and removes it. If the machine is \
+             lost for good: `nacre host rm {name} --lost`",
+            numbers(&osds)
+        );
+        return Err(refuse(errno::EBUSY, text));
+    }
+    remove(call, &name, &host, lost)
+}
+
+/// A host speaks for itself: `drain` first; `finish` when its daemons are stopped and nothing needs them.
+fn leave(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    if let Some(proved) = &call.from.proved
+        && proved.name != agent(&name)
+        && proved.name != AuthName::new(EntityType::Client, "admin")
+    {
+        return Err(refuse(errno::EACCES, format!("{} is not the agent of host {name}", proved.name)));
+    }
+    if call.args.str("stage") != "finish" {
+        drain_host(call, &name, &host);
+        let osds: Vec<i32> = osds_of(call.pending.map(), &name).iter().map(|osd| osd.0).collect();
+        return call.show_json(json!({ "osds": osds }));
+    }
+    remove(call, &name, &host, false)
+}
+
+// ---- as Ceph's orchestrator has it ----
+
+fn orch_status(call: &mut Call<'_>) -> Outcome {
+    let value = json!({ "available": true, "backend": "nacre", "paused": false, "workers": 1 });
+    call.show(value, || "Backend: nacre\nAvailable: Yes\nPaused: No\n".to_string())
+}
+
+fn status_of(call: &Call<'_>, host: &Host) -> &'static str {
+    match () {
+        () if host.maintenance.is_some() => "Maintenance",
+        () if super::hosts::is_offline(call, host) => "Offline",
+        () => "",
+    }
+}
+
+fn orch_host_ls(call: &mut Call<'_>) -> Outcome {
+    let label = call.args.text_opt("label").unwrap_or_default();
+    let pattern = call.args.text_opt("host_pattern").unwrap_or_default();
+    let hosts = call.state.hosts.hosts.iter().filter(|(name, host)| {
+        (label.is_empty() || host.labels.contains(&label)) && (pattern.is_empty() || **name == pattern)
+    });
+    let rows: Vec<Value> = hosts
+        .map(|(name, host)| {
+            let addr = host.addr.sock.map_or(String::new(), |sock| sock.ip().to_string());
+            json!({ "hostname": name, "addr": addr, "labels": host.labels, "status": status_of(call, host) })
+        })
+        .collect();
+    let table = super::hosts::table(&["HOST", "ADDR", "LABELS", "STATUS"], &rows, |row| {
+        let labels: Vec<&str> =
+            row["labels"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
+        vec![text("hostname"), text("addr"), labels.join(" "), text("status")]
+    });
+    let count = rows.len();
+    call.show(rows.into(), || format!("{table}{count} hosts in cluster\n"))
+}
+
+fn orch_host_add(_: &mut Call<'_>) -> Outcome {
+    let text = "hosts add themselves: print a token with `nacre token new`, and run `nacre join TOKEN` on the new host";
+    Err(refuse(errno::EOPNOTSUPP, text))
+}
+
+fn orch_ps(call: &mut Call<'_>) -> Outcome {
+    let only = |key: &str| call.args.text_opt(key).filter(|text| !text.is_empty());
+    let (on, kind, id) = (only("hostname"), only("daemon_type"), only("daemon_id"));
+    let mut rows = Vec::new();
+    for (name, host) in &call.state.hosts.hosts {
+        let daemons = host.facts.get("daemons").map(String::as_str).unwrap_or_default();
+        let daemons: Vec<Value> = serde_json::from_str(daemons).unwrap_or_default();
+        for daemon in &daemons {
+            let full = daemon["name"].as_str().unwrap_or_default();
+            let (daemon_type, daemon_id) = full.split_once('.').unwrap_or((full, ""));
+            let state = daemon["state"].as_str().unwrap_or_default();
+            let (status, status_desc) = match state {
+                "running" => (1, "running"),
+                "stopped" => (0, "stopped"),
+                "error" => (-1, "error"),
+                other => (0, other),
+            };
+            let is_wanted =
+                |have: &str, want: &Option<String>| want.as_deref().is_none_or(|want| want == have);
+            if is_wanted(name, &on) && is_wanted(daemon_type, &kind) && is_wanted(daemon_id, &id) {
+                rows.push(json!({
+                    "daemon_type": daemon_type, "daemon_id": daemon_id, "daemon_name": full,
+                    "service_name": daemon_type, "hostname": name, "status": status, "status_desc": status_desc,
+                    "version": host.facts.get("version").cloned().unwrap_or_default(), "ports": [],
+                    "is_active": false,
+                }));
+            }
+        }
+    }
+    let table = super::hosts::table(&["NAME", "HOST", "STATUS", "VERSION"], &rows, |row| {
+        ["daemon_name", "hostname", "status_desc", "version"]
+            .map(|key| row[key].as_str().unwrap_or_default().to_string())
+            .to_vec()
+    });
+    call.show(rows.into(), || table)
+}
