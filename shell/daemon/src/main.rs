@@ -71,7 +71,11 @@ enum Command {
     /// Create, list and remove the tokens by which hosts join.
     #[command(subcommand)]
     Token(hosts::TokenCommand),
-    /// Start, stop and show hosts.
+    /// Take this host out of its cluster: its data moves to other hosts first.
+    Leave(hosts::leaving::Leave),
+    /// Delete what a host that left its cluster kept.
+    Uninstall(hosts::leaving::Uninstall),
+    /// Start and stop this host; show, move, drain, maintain and remove hosts.
     #[command(subcommand)]
     Host(hosts::HostCommand),
     /// Run the agent of this host in the foreground: it runs the host's daemons.
@@ -83,9 +87,9 @@ enum Command {
     Up(up::Options),
     /// Stop all daemons of a folder.
     Down(Folder),
-    /// Start one daemon of a cluster that runs with --processes.
+    /// Start one daemon of a host, or of a cluster that runs with --processes.
     Start(OneDaemon),
-    /// Stop one daemon of a cluster that runs with --processes.
+    /// Stop one daemon of a host, or of a cluster that runs with --processes.
     Stop(OneDaemon),
     /// Run a monitor in the foreground, create one, or delete the files of a removed one.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -240,11 +244,23 @@ fn run(command: Command) -> Result<()> {
         Command::Join(options) => hosts::setup::join(&options),
         Command::Token(command) => hosts::token(&command),
         Command::Host(command) => hosts::host(&command),
+        Command::Leave(options) => hosts::leaving::leave(&options),
+        Command::Uninstall(options) => hosts::leaving::uninstall(&options),
         Command::HostAgent(folder) => hosts::agent::run(&folder.data),
         Command::Up(options) => up::up(&options),
         Command::Down(Folder { data }) => up::down(&data),
-        Command::Start(OneDaemon { daemon, folder }) => up::start(&folder.data, &daemon),
-        Command::Stop(OneDaemon { daemon, folder }) => up::stop(&folder.data, &daemon),
+        Command::Start(OneDaemon { daemon, folder }) => {
+            match hosts::agent::set_stopped(&folder.data, &daemon, false)? {
+                Some(()) => Ok(()),
+                None => up::start(&folder.data, &daemon),
+            }
+        }
+        Command::Stop(OneDaemon { daemon, folder }) => {
+            match hosts::agent::set_stopped(&folder.data, &daemon, true)? {
+                Some(()) => Ok(()),
+                None => up::stop(&folder.data, &daemon),
+            }
+        }
         Command::Mon(MonArgs { command: Some(MonCommand::Format(options)), .. }) => {
             monitors::format(&options)
         }

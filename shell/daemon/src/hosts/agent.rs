@@ -6,17 +6,20 @@
 
 mod session;
 
+use crate::device::say;
 use crate::fleet;
 use crate::hosts::dir::{HostConfig, HostDir};
+use crate::hosts::echo::Echo;
 use crate::hosts::systemd;
 use crate::log;
 use crate::name::DaemonName;
 use crate::processes::{self, State};
 use crate::stop_signals::StopSignals;
 use crate::up::stop_in_order;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use session::Session;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -37,7 +40,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Runs the agent in the foreground.
 pub fn run(data: &Path) -> Result<()> {
     log::to_stderr();
-    let (dir, _) = HostDir::open(data)?;
+    let (dir, config) = HostDir::open(data)?;
     dir.make()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -46,6 +49,10 @@ pub fn run(data: &Path) -> Result<()> {
         lock.clear()?;
         lock.write_pid()?;
         let session = Session::start(dir.clone())?;
+        let echo = Echo::start(config.addr, config.fsid);
+        if let Err(e) = &echo {
+            tracing::warn!("hosts that join cannot check the network to this one: {e:#}");
+        }
         let mut supervisor = Supervisor::new(dir);
         loop {
             if let Err(e) = supervisor.look() {
@@ -58,6 +65,7 @@ pub fn run(data: &Path) -> Result<()> {
         }
         tracing::info!("stopping");
         session.stop();
+        echo.iter().for_each(Echo::stop);
         let stopped = supervisor.stop();
         lock.remove();
         stopped
@@ -82,7 +90,7 @@ pub fn wait_running(dir: &HostDir) -> Result<()> {
         let mut waiting = Vec::new();
         for daemon in dir.daemons()? {
             let is_running = matches!(state(dir, &daemon)?, State::Runs(_) | State::Waits(_));
-            if !is_running && !dir.stopped(&daemon).exists() {
+            if !is_running && is_wanted(dir, &daemon) {
                 waiting.push(daemon.to_string());
             }
         }
@@ -117,6 +125,45 @@ pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<bool> {
     any |= !left.is_empty();
     stop_in_order(layout, left)?;
     Ok(any)
+}
+
+/// `nacre start` and `nacre stop` of a daemon, if the folder is a host's. None if it is not.
+pub fn set_stopped(data: &Path, daemon: &DaemonName, stop: bool) -> Result<Option<()>> {
+    let dir = HostDir::at(data)?;
+    if dir.load()?.is_none() {
+        return Ok(None);
+    }
+    ensure!(dir.daemons()?.contains(daemon), "this host has no {daemon}");
+    let marker = dir.stopped(daemon);
+    if stop {
+        fs::write(&marker, "").with_context(|| format!("cannot write {}", marker.display()))?;
+        stop_daemon(&dir, daemon)?;
+        say(format_args!("{daemon} stopped, until `nacre start {daemon}{}`", dir.option()));
+    } else {
+        match fs::remove_file(&marker) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).with_context(|| format!("cannot remove {}", marker.display()));
+            }
+            _ => {}
+        }
+        wait_running(&dir)?;
+        say(format_args!("{daemon} runs"));
+    }
+    Ok(Some(()))
+}
+
+/// Stops one daemon. The caller has noted that it is to stay stopped.
+pub fn stop_daemon(dir: &HostDir, daemon: &DaemonName) -> Result<()> {
+    match state(dir, daemon)? {
+        State::Runs(pid) | State::Waits(pid) => processes::stop(dir.layout(), &daemon.to_string(), pid),
+        State::Starting => bail!("{daemon} is starting: try again"),
+        State::Gone => Ok(()),
+    }
+}
+
+/// Whether a daemon is to run.
+fn is_wanted(dir: &HostDir, daemon: &DaemonName) -> bool {
+    !dir.stopped(daemon).exists() && !dir.in_maintenance().exists()
 }
 
 /// What a daemon's pid file says.
@@ -159,6 +206,13 @@ impl Supervisor {
 
     /// Starts what does not run and is due.
     fn look(&mut self) -> Result<()> {
+        if self.dir.in_maintenance().exists() {
+            let running = running(&self.dir)?;
+            if !running.is_empty() {
+                tracing::info!("stops all daemons for a maintenance");
+                stop_in_order(self.dir.layout(), running)?;
+            }
+        }
         for daemon in self.dir.daemons()? {
             if let Err(e) = self.look_after(&daemon) {
                 tracing::error!("{daemon}: {e:#}");
@@ -174,13 +228,13 @@ impl Supervisor {
             let Some(status) = child.try_wait()? else { return Ok(()) };
             known.child = None;
             let delay = known.ended(Instant::now());
-            if !self.dir.stopped(daemon).exists() {
+            if is_wanted(&self.dir, daemon) {
                 tracing::warn!("{daemon} ended ({status}): starts again in {} s", delay.as_secs());
             }
         }
         let is_gone = matches!(processes::settled(&self.dir.layout().pid(&name))?, State::Gone);
         let is_due = known.not_before.is_none_or(|at| at <= Instant::now());
-        if !is_gone || !is_due || self.dir.stopped(daemon).exists() {
+        if !is_gone || !is_due || !is_wanted(&self.dir, daemon) {
             return Ok(());
         }
         let command = if daemon.is_mon() { "mon" } else { "osd" };

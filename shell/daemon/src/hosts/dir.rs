@@ -5,6 +5,8 @@
 //! DIR/host.keyring                  the key of its agent
 //! DIR/NAME/...                      data directories of its daemons, each with a daemon.json
 //! DIR/NAME/stopped                  the daemon was stopped by hand, and stays stopped
+//! DIR/maintenance                   all daemons are stopped, since the host is in maintenance
+//! DIR/left                          the host has left its cluster
 //! DIR/mon.keyring                   the key that all monitors share, on hosts with a monitor
 //! DIR/bootstrap.keyring             Ceph's bootstrap keys, on the first host
 //! DIR/ceph.conf                     for Ceph's own clients
@@ -303,6 +305,11 @@ impl HostDir {
     /// It exists while the daemon is to stay stopped.
     pub fn stopped(&self, daemon: &DaemonName) -> PathBuf {
         self.layout.data_dir(daemon).join("stopped")
+    }
+
+    /// It exists while all daemons are to be stopped, since the monitors said so.
+    pub fn in_maintenance(&self) -> PathBuf {
+        self.root().join("maintenance")
     }
 
     /// The daemons of this host: those with a configuration, monitors first.

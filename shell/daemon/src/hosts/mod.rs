@@ -6,6 +6,8 @@
 pub mod agent;
 mod devices;
 mod dir;
+mod echo;
+pub mod leaving;
 mod monitor;
 mod preflight;
 pub mod setup;
@@ -87,11 +89,72 @@ pub enum HostCommand {
         #[command(flatten)]
         shown: Shown,
     },
+    /// Give a host a label, or take one from it.
+    Label {
+        #[arg(value_enum)]
+        action: LabelAction,
+        host: String,
+        label: String,
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Move a host to another place, such as rack=r1.
+    SetLocation {
+        host: String,
+        #[arg(required = true, value_name = "TYPE=NAME")]
+        location: Vec<String>,
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Move all data and the monitor away from a host.
+    Drain(Named),
+    /// Use a drained host again.
+    Undrain(Named),
+    /// Stop the daemons of a host for some time; its data is not copied elsewhere meanwhile.
+    Maintenance {
+        host: String,
+        /// For how long: 30m, 2h
+        #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Ttl::from_str)]
+        time: Ttl,
+        /// End it: the daemons start again
+        #[arg(long)]
+        end: bool,
+        /// Also if data cannot be reached meanwhile
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Remove a host from the cluster. `nacre leave` on the host moves its data away first.
+    Rm {
+        host: String,
+        /// The machine is lost for good, and so is what only its OSDs have
+        #[arg(long)]
+        lost: bool,
+        /// Do not ask first
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        folder: Folder,
+    },
 }
 
-/// Seconds; 0 never expires.
+#[derive(clap::Args)]
+pub struct Named {
+    host: String,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum LabelAction {
+    Add,
+    Rm,
+}
+
+/// Seconds; 0 is without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ttl(u64);
+pub struct Ttl(u64);
 
 impl FromStr for Ttl {
     type Err = anyhow::Error;
@@ -141,7 +204,48 @@ pub fn host(words: &HostCommand) -> Result<()> {
         }
         HostCommand::Ls(shown) => show(json!({ "prefix": "host ls" }), shown),
         HostCommand::Show { host, shown } => show(json!({ "prefix": "host show", "name": host }), shown),
+        HostCommand::Label { action, host, label, folder } => {
+            let prefix = match action {
+                LabelAction::Add => "host label add",
+                LabelAction::Rm => "host label rm",
+            };
+            change(json!({ "prefix": prefix, "hostname": host, "label": label }), folder)
+        }
+        HostCommand::SetLocation { host, location, folder } => {
+            change(json!({ "prefix": "host set-location", "hostname": host, "location": location }), folder)
+        }
+        HostCommand::Drain(Named { host, folder }) => {
+            change(json!({ "prefix": "host drain", "hostname": host }), folder)
+        }
+        HostCommand::Undrain(Named { host, folder }) => {
+            change(json!({ "prefix": "host undrain", "hostname": host }), folder)
+        }
+        HostCommand::Maintenance { host, end: true, folder, .. } => {
+            change(json!({ "prefix": "host maintenance exit", "hostname": host }), folder)
+        }
+        HostCommand::Maintenance { host, time, force, folder, .. } => {
+            let words = json!({
+                "prefix": "host maintenance enter", "hostname": host, "seconds": time.0, "force": force,
+            });
+            change(words, folder)
+        }
+        HostCommand::Rm { host, lost, yes, folder } => {
+            let words = json!({
+                "prefix": "host rm", "hostname": host, "offline": lost, "yes_i_really_mean_it": yes,
+            });
+            change(words, folder)
+        }
     }
+}
+
+/// Has the monitors change something, and prints what they say of it.
+fn change(words: Value, folder: &Folder) -> Result<()> {
+    let (dir, config) = HostDir::open(&folder.data)?;
+    let answer = ask(&dir, &config, &words)?;
+    if !answer.is_empty() {
+        say(format_args!("{}", String::from_utf8_lossy(&answer).trim_end()));
+    }
+    Ok(())
 }
 
 /// Prints what the monitors answer.

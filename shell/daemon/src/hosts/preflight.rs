@@ -3,6 +3,7 @@
 use crate::Format;
 use crate::addresses::{IpNetwork, is_own_address, own_addresses};
 use crate::hosts::devices::Candidate;
+use crate::hosts::echo::{self, Answered};
 use crate::kinds::PORTS;
 use crate::size::Size;
 use anyhow::Result;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Memory of a monitor, and of what else runs on a host.
 const MEMORY_OF_REST: u64 = 512 << 20;
@@ -185,6 +187,44 @@ impl Preflight {
                 Err(e) if any => self.warn(&name, e.to_string(), cure),
                 Err(e) => self.fail(&name, e.to_string(), cure),
             }
+        }
+    }
+
+    /// Datagrams pass in both directions, also large ones, and a host of the cluster reaches this one. One host that
+    /// answers is enough, since the agents of others may not run.
+    pub fn network(&mut self, from: IpAddr, hosts: &[SocketAddr], fsid: Uuid) {
+        let asked: Vec<(SocketAddr, Result<Answered>)> =
+            hosts.iter().map(|host| (*host, echo::ask(from, *host, fsid))).collect();
+        let Some((host, answered)) =
+            asked.iter().find_map(|(host, result)| Some((*host, result.as_ref().ok()?)))
+        else {
+            let names: Vec<String> = hosts.iter().map(SocketAddr::to_string).collect();
+            let what = format!("no datagram comes back from {}", names.join(", "));
+            let (first, last) = (PORTS.start(), PORTS.end());
+            let cure =
+                format!("let 3300/udp and {first} to {last}/udp pass between all hosts, in both directions");
+            return self.fail("udp", what, cure);
+        };
+        self.ok("udp", format!("{} answers", host.ip()));
+        let mtu = answered.mtu;
+        match answered.at_full_size {
+            true => self.ok("packet size", format!("{mtu} bytes pass in both directions")),
+            false => self.fail(
+                "packet size",
+                format!(
+                    "packets of {mtu} bytes, this interface's MTU, get lost on the way to {} or back",
+                    host.ip()
+                ),
+                "set the same MTU on all hosts and switches",
+            ),
+        }
+        match echo::be_dialled(from, host, fsid) {
+            Ok(()) => self.ok("tcp back", format!("{} reaches this host", host.ip())),
+            Err(e) => self.fail(
+                "tcp back",
+                format!("{}: {e:#}", host.ip()),
+                format!("let {} to {}/tcp pass from all hosts to this one", PORTS.start(), PORTS.end()),
+            ),
         }
     }
 

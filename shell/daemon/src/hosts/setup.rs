@@ -4,7 +4,7 @@
 //! `host.json` before the next, and is the same when it is repeated: the command that was interrupted, run
 //! again, goes on where it stopped. On a host that is done it says so.
 
-use crate::addresses::{own_address_in, own_addresses};
+use crate::addresses::{is_own_address, own_address_in, own_addresses};
 use crate::ask::{Access, ask, command, tell};
 use crate::device::say;
 use crate::host::hostname;
@@ -200,6 +200,10 @@ fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(Hos
     }
     let network = options.network.clone().or(config.networks.public.clone());
     config.addr = address(options, network.as_deref())?;
+    // Without an address of this host there is nothing to send from.
+    if preflight.faults() == 0 && is_own_address(config.addr.ip()) {
+        preflight.network(config.addr.ip(), &config.mons, fsid);
+    }
     let roles = &token.roles;
     if !roles.contains("osd") && options.devices != Devices::None {
         preflight.fail(
@@ -611,6 +615,10 @@ fn show_result(dir: &HostDir, config: &HostConfig, options: &Options) -> Result<
 
 /// `nacre host start`.
 pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
+    // All monitors may be on hosts in maintenance, so none could end it.
+    if dir.in_maintenance().exists() {
+        fs::remove_file(dir.in_maintenance()).context("cannot end the maintenance")?;
+    }
     agent::start(dir, config)?;
     agent::wait_running(dir)?;
     let names: Vec<String> = agent::running(dir)?.into_iter().map(|(name, _)| name).collect();

@@ -56,6 +56,14 @@ pub fn stop() -> Result<()> {
     systemctl(&["stop", UNIT])
 }
 
+/// Stops and deletes the unit.
+pub fn remove() -> Result<()> {
+    systemctl(&["disable", "--now", UNIT])?;
+    let path = Path::new(UNITS).join(UNIT);
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    systemctl(&["daemon-reload"])
+}
+
 fn systemctl(words: &[&str]) -> Result<()> {
     let output = Command::new("systemctl").args(words).output().context("cannot run systemctl")?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -73,6 +73,8 @@ struct Reporter {
 struct Orders {
     mons: Vec<SocketAddr>,
     monitor: Option<MonitorOrder>,
+    /// False while the host is in maintenance.
+    run: bool,
 }
 
 /// The monitor that this host is to run.
@@ -122,6 +124,7 @@ impl Reporter {
         if config.setup != Setup::Done {
             return Ok(());
         }
+        self.follow_maintenance(orders.run)?;
         let mut config = config;
         if !orders.mons.is_empty() && orders.mons != config.mons {
             self.dir.follow_monitors(&mut config, orders.mons)?;
@@ -165,6 +168,16 @@ impl Reporter {
         }
         facts.insert("daemons".to_string(), json!(daemons).to_string());
         Ok(facts)
+    }
+
+    /// A file says whether the daemons are to run, so that they stay as they are where no monitor answers.
+    fn follow_maintenance(&self, run: bool) -> Result<()> {
+        let path = self.dir.in_maintenance();
+        if run == path.exists() {
+            let done = if run { std::fs::remove_file(&path) } else { std::fs::write(&path, "") };
+            done.with_context(|| format!("cannot change {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Makes the monitor that this host is to run, if it is not there. Its configuration is written last, and

@@ -1,0 +1,176 @@
+//! `nacre leave` takes this host out of its cluster, `nacre uninstall` removes what it kept.
+
+use crate::ask::{ask, command, tell};
+use crate::device::{Target, say};
+use crate::hosts::dir::{HostConfig, HostDir};
+use crate::hosts::{DATA_DEFAULT, agent, systemd};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_secs(1);
+/// How often progress is shown.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub struct Leave {
+    /// Folder of the host
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// Do not ask first
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Uninstall {
+    /// Folder of the host
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// Also delete what is on the host's devices
+    #[arg(long)]
+    wipe: bool,
+    /// Also if the cluster still counts on this host
+    #[arg(long)]
+    force: bool,
+    /// Do not ask first
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Moves the data away, stops the daemons, and has the monitors forget the host. Each step may be repeated.
+pub fn leave(options: &Leave) -> Result<()> {
+    let (dir, config) = HostDir::open(&options.data)?;
+    confirm(
+        options.yes,
+        &format!("Data of {} moves to other hosts, and the host leaves the cluster", config.name),
+    )?;
+    let client = dir.agent_access(&config)?.connect();
+    let step = |stage: &str| json!({ "prefix": "host leave", "hostname": config.name, "stage": stage, "format": "json" });
+    let answer = ask(&client, &step("drain")).context("the monitors refused")?;
+    let osds: Vec<u64> = answer["osds"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    let ids: Vec<String> = osds.iter().map(u64::to_string).collect();
+    if !ids.is_empty() {
+        say(format_args!("Waiting until osd {} are not needed ...", ids.join(" ")));
+        let safe = json!({ "prefix": "osd safe-to-destroy", "ids": ids });
+        let mut said = Instant::now();
+        while let Err(e) = command(&client, &safe, PATIENCE) {
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                say(format_args!("{e:#}"));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    // The agent's own session must not need the monitor of this host.
+    agent::stop(&dir, &config)?;
+    for id in osds {
+        let deadline = Instant::now() + PATIENCE;
+        while is_up(&ask(&client, &json!({ "prefix": "osd dump", "format": "json" }))?, id) {
+            ensure!(Instant::now() < deadline, "osd.{id} does not stop");
+            std::thread::sleep(POLL / 4);
+        }
+    }
+    tell(&client, &step("finish")).context("the monitors refused")?;
+    forget(&dir)?;
+    say(format_args!(
+        "{} has left the cluster. `nacre uninstall{} --wipe` deletes what it kept.",
+        config.name,
+        dir.option()
+    ));
+    Ok(())
+}
+
+fn is_up(map: &Value, id: u64) -> bool {
+    let mut osds = map["osds"].as_array().into_iter().flatten();
+    osds.any(|osd| osd["osd"] == json!(id) && osd["up"] == json!(1))
+}
+
+/// The daemons of a host that left are not started again.
+fn forget(dir: &HostDir) -> Result<()> {
+    for daemon in dir.daemons()? {
+        let path = dir.stopped(&daemon);
+        fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    fs::write(left(dir), "").context("cannot note that the host left")
+}
+
+/// It exists once the monitors have forgotten the host.
+fn left(dir: &HostDir) -> PathBuf {
+    dir.root().join("left")
+}
+
+/// Stops the daemons and deletes the host's folder. The devices keep their data unless it is to be wiped.
+pub fn uninstall(options: &Uninstall) -> Result<()> {
+    let (dir, config) = HostDir::open(&options.data)?;
+    ensure!(
+        left(&dir).exists() || options.force,
+        "{} belongs to cluster {}: `nacre leave{}` moves its data away first. Use --force if that cluster, or its data \
+         on this host, is not needed any more",
+        config.name,
+        config.fsid,
+        dir.option()
+    );
+    let devices: Vec<String> = config.devices.iter().map(|osd| osd.path.display().to_string()).collect();
+    let what = match options.wipe && !devices.is_empty() {
+        true => format!("{} and all data on {} are deleted", dir.root().display(), devices.join(", ")),
+        false => format!("{} is deleted", dir.root().display()),
+    };
+    confirm(options.yes, &what)?;
+    agent::stop(&dir, &config)?;
+    if config.systemd {
+        systemd::remove()?;
+    }
+    if options.wipe {
+        wipe(&config)?;
+    }
+    if dir.is_default() {
+        remove_client_conf(&dir, &config)?;
+    }
+    fs::remove_dir_all(dir.root()).with_context(|| format!("cannot remove {}", dir.root().display()))?;
+    say(format_args!(
+        "Nothing of {} is left{}.",
+        config.name,
+        if options.wipe { "" } else { ", except on its devices" }
+    ));
+    Ok(())
+}
+
+fn wipe(config: &HostConfig) -> Result<()> {
+    for osd in &config.devices {
+        let target = Target::open_any(&osd.path, true)?;
+        target.wipe(target.len).with_context(|| format!("cannot wipe {}", osd.path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where Ceph's clients look, if what is there is of this cluster.
+fn remove_client_conf(dir: &HostDir, config: &HostConfig) -> Result<()> {
+    let conf = dir.client_conf();
+    let is_ours = fs::read_to_string(&conf).is_ok_and(|text| text.contains(&config.fsid.to_string()));
+    for path in [conf, dir.client_keyring()] {
+        if is_ours && path.exists() {
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn confirm(yes: bool, what: &str) -> Result<()> {
+    if yes {
+        return Ok(());
+    }
+    ensure!(io::stdin().is_terminal(), "{what}: confirm with --yes");
+    eprint!("{what}. Go on? [y/N] ");
+    io::stderr().flush()?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    if !matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        bail!("nothing was changed");
+    }
+    Ok(())
+}
