@@ -96,6 +96,11 @@ impl HostNet {
         Ok(path)
     }
 
+    /// Of the host's own interface. That of the switch stays 1500.
+    pub fn set_mtu(&self, host: usize, mtu: u32) -> Result<()> {
+        ip(&["-n", &self.hosts[host - 1], "link", "set", "eth0", "mtu", &mtu.to_string()])
+    }
+
     /// A program on a host.
     pub fn on(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -158,6 +163,35 @@ impl HostNet {
         Ok(pids)
     }
 
+    /// Runs a shell command on a host as on a machine of its own: `/var/lib/nacre` and `/etc/ceph` are the
+    /// host's, and so is its disk `/dev/vdb`, a file. Hosts share the working directory and, with clients, the
+    /// content of `/etc/ceph`, which an administrator would copy.
+    pub fn in_system(&self, host: usize, command: &str) -> Result<String> {
+        let root = self.folder.path();
+        let (data, etc, shared) = (self.data(host), root.join("etc"), root.join("shared"));
+        for folder in [&data, &etc, &shared] {
+            fs::create_dir_all(folder)?;
+        }
+        fs::create_dir_all("/var/lib/nacre")?;
+        fs::create_dir_all("/etc/ceph")?;
+        let disk = root.join(format!("disk{host}"));
+        if !disk.exists() {
+            File::create(&disk)?.set_len(4 << 30)?;
+        }
+        let binary = nacre_binary();
+        let bin = binary.parent().context("the binary is in a folder")?;
+        let command = command.replace("/dev/vdb", &disk.display().to_string());
+        // The mounts are seen by this command and what it starts.
+        let script = format!(
+            "set -e; mount --bind {data} /var/lib/nacre; mount --bind {etc} /etc/ceph; cd {shared};              export PATH={bin}:$PATH; unset CEPH_CONF CEPH_ARGS; {command}",
+            data = data.display(),
+            etc = etc.display(),
+            shared = shared.display(),
+            bin = bin.display(),
+        );
+        succeed(self.on(host, "timeout").args(["120", "unshare", "--mount", "bash", "-c", &script]))
+    }
+
     /// SIGKILL to all that runs on a host.
     pub fn kill_all(&self, host: usize) -> Result<()> {
         for (_, pid) in self.pids(host)? {
@@ -190,8 +224,12 @@ impl Drop for HostNet {
                     tail.iter().rev().for_each(|line| eprintln!("{line}"));
                 }
             }
+            let stop = || match self.folder.path().join("etc").exists() {
+                true => self.in_system(host, "nacre host stop"),
+                false => succeed(&mut self.nacre(host, "host stop")),
+            };
             if data.join("host.json").exists()
-                && let Err(error) = succeed(&mut self.nacre(host, "host stop"))
+                && let Err(error) = stop()
             {
                 eprintln!("nacre host stop: {error:#}");
             }

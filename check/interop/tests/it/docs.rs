@@ -1,5 +1,6 @@
 //! The examples that we print for people are commands that work.
 
+use nacre_interop::hosts::HostNet;
 use nacre_interop::{Cluster, succeed};
 use std::path::Path;
 
@@ -28,4 +29,27 @@ fn every_example_in_the_documentation_runs() {
         }
     }
     assert!(ran >= 3, "only {ran} examples were found");
+}
+
+/// Every `console` block of the page on installing, on hosts whose folders are those of real ones.
+#[test]
+fn page_on_installing_leads_from_nothing_to_an_image() {
+    let net = HostNet::new(4).unwrap();
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(top.join("docs/install.md")).unwrap();
+    let began = std::time::Instant::now();
+    let mut ran = 0;
+    for block in text.split("```console\n").skip(1) {
+        for line in block.split("```").next().unwrap().lines() {
+            let (host, command) = line.split_once("$ ").unwrap();
+            let number = match host {
+                "client" => 4,
+                host => host.strip_prefix("host").unwrap().parse().unwrap(),
+            };
+            net.in_system(number, command).unwrap_or_else(|e| panic!("{line}: {e:#}"));
+            ran += 1;
+        }
+    }
+    assert!(ran > 10, "only {ran} commands were found");
+    assert!(began.elapsed() < std::time::Duration::from_secs(180), "{:?}", began.elapsed());
 }

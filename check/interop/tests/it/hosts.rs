@@ -152,6 +152,10 @@ fn host_that_may_not_join_is_told_why_and_changes_nothing() {
     let name = net.json(1, 1, "ceph quorum_status").unwrap()["quorum_names"][0].as_str().unwrap().to_string();
     let said = refusal(net.join(2, &token, addr(2), &[&second]).args(["--name", &name]));
     assert!(said.contains(&format!("the cluster has a host {name} at 10.9.0.1 already")), "{said}");
+    net.set_mtu(2, 9000).unwrap();
+    let said = refusal(&mut net.join(2, &token, addr(2), &[&second]));
+    assert!(said.contains("packets of 9000 bytes") && said.contains("set the same MTU"), "{said}");
+    net.set_mtu(2, 1500).unwrap();
     // Only looking does not use the token.
     let checked =
         succeed(net.join(2, &token, addr(2), &[&second]).args(["--check-only", "--format", "json"])).unwrap();
@@ -207,4 +211,75 @@ fn interrupted_join_is_completed_by_running_it_again() {
     let status = net.json(1, 1, "ceph status").unwrap();
     assert_eq!((&status["osdmap"]["num_osds"], &status["osdmap"]["num_up_osds"]), (&3.into(), &3.into()));
     assert_eq!(net.json(1, 1, "ceph host ls").unwrap().as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn host_is_maintained_leaves_and_is_removed_when_it_is_lost() {
+    let net = HostNet::new(5).unwrap();
+    let addr = |host| Family::V4.addr(host);
+    let disk = |host: usize| net.disk(&format!("disk{host}")).unwrap();
+    net.init(1, addr(1), Family::V4.network(), &[&disk(1)]).unwrap();
+    let token = net.token(1, "--uses 4").unwrap();
+    for host in [2, 3, 4, 5] {
+        succeed(net.join(host, &token, addr(host), &[&disk(host)]).args(["--name", &format!("h{host}")]))
+            .unwrap();
+    }
+    net.run(1, 1, "ceph osd pool create p 8").unwrap();
+    net.run(1, 1, "rados -p p put o /etc/hostname").unwrap();
+    let status = || net.json(1, 1, "ceph status").unwrap();
+    let all_clean = |osds: u64, mons: usize| {
+        let status = status();
+        let clean = status["pgmap"]["pgs_by_state"]
+            .as_array()
+            .is_some_and(|states| states.len() == 1 && states[0]["state_name"] == "active+clean");
+        let quorum = status["quorum_names"].as_array().map_or(0, Vec::len);
+        clean && status["osdmap"]["num_up_osds"] == osds && quorum == mons
+    };
+    wait_until("five hosts with five monitors", MINUTE, || Ok(all_clean(5, 5))).unwrap();
+
+    // Maintenance: the daemons stop, and start again.
+    succeed(&mut net.nacre(1, "host maintenance h3 --for 30m")).unwrap();
+    let runs = |host: usize| {
+        net.pids(host)
+            .unwrap()
+            .iter()
+            .any(|(name, pid)| name != "host" && Path::new(&format!("/proc/{pid}")).exists())
+    };
+    wait_until("the daemons of h3 to stop", MINUTE, || Ok(!runs(3))).unwrap();
+    let listed = succeed(&mut net.nacre(1, "host ls")).unwrap();
+    assert!(listed.lines().any(|line| line.starts_with("h3 ") && line.contains("maintenance")), "{listed}");
+    succeed(&mut net.nacre(1, "host maintenance h3 --end")).unwrap();
+    wait_until("h3 to be back", MINUTE, || Ok(all_clean(5, 5))).unwrap();
+
+    // One daemon that is stopped stays stopped.
+    let (osd, _) = net.pids(2).unwrap().into_iter().find(|(name, _)| name.starts_with("osd.")).unwrap();
+    succeed(&mut net.nacre(2, &format!("stop {osd}"))).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    assert!(!net.pids(2).unwrap().iter().any(|(name, _)| *name == osd));
+    succeed(&mut net.nacre(2, &format!("start {osd}"))).unwrap();
+    wait_until("the stopped daemon to be back", MINUTE, || Ok(all_clean(5, 5))).unwrap();
+
+    // A host leaves with nothing lost, and its disk can be used again.
+    succeed(&mut net.nacre(4, "leave --yes")).unwrap();
+    assert!(!runs(4));
+    let said = refusal(&mut net.nacre(2, "uninstall --yes --wipe"));
+    assert!(said.contains("nacre leave"), "{said}");
+    succeed(&mut net.nacre(4, "uninstall --yes --wipe")).unwrap();
+    assert!(!net.data(4).exists());
+    wait_until("four hosts", MINUTE, || Ok(all_clean(4, 4))).unwrap();
+    let again = net.token(1, "").unwrap();
+    let path = net.data(1).parent().unwrap().join("disk4");
+    succeed(net.join(4, &again, addr(4), &[&path]).args(["--name", "h4"])).unwrap();
+    wait_until("the host to be back", MINUTE, || Ok(all_clean(5, 5))).unwrap();
+
+    // A host is lost for good.
+    net.kill_all(5).unwrap();
+    let lost = || Ok(status()["osdmap"]["num_up_osds"] == 4);
+    wait_until("the lost OSD to be down", MINUTE, lost).unwrap();
+    let said = refusal(&mut net.nacre(1, "host rm h5"));
+    assert!(said.contains("--lost"), "{said}");
+    succeed(&mut net.nacre(1, "host rm h5 --lost --yes")).unwrap();
+    wait_until("the cluster to be whole without it", MINUTE, || Ok(all_clean(4, 4))).unwrap();
+    assert_eq!(net.run(1, 1, "rados -p p get o -").unwrap(), fs::read_to_string("/etc/hostname").unwrap());
+    assert!(!net.run(1, 1, "ceph osd tree").unwrap().contains("h5"));
 }
