@@ -8,6 +8,7 @@ use nacre_crush::Location;
 use nacre_proto::maps::{Osd, osd_state};
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub const COMMANDS: &[Row] = &[
@@ -29,7 +30,10 @@ pub const COMMANDS: &[Row] = &[
     ("orch host label rm", "take a label from a host", label_rm),
     ("orch host maintenance enter", "stop the daemons of a host for some time", enter_maintenance),
     ("orch host maintenance exit", "start the daemons of a host again", exit_maintenance),
+    ("orch host ok-to-stop", "check whether a host can stop without interrupting I/O", orch_host_ok_to_stop),
+    ("orch ls", "list the services", orch_ls),
     ("orch ps", "list the daemons", orch_ps),
+    ("orch upgrade status", "show whether an upgrade is in progress", orch_upgrade_status),
 ];
 
 /// As in `hosts`; the commands of Ceph's orchestrator have their own.
@@ -191,13 +195,7 @@ fn enter_maintenance(call: &mut Call<'_>) -> Outcome {
     };
     let osds = osds_of(call.pending.map(), &name);
     if !call.args.flag("force") {
-        super::osd_show::may_stop(call, &osds)?;
-        if let Some(monitor) = &host.monitor
-            && call.state.monmap.member(&monitor.name).is_some_and(|member| !call.mon.may_remove(member))
-        {
-            let text = format!("without mon.{} the other monitors have no majority that is up", monitor.name);
-            return Err(refuse(errno::EBUSY, text));
-        }
+        may_stop(call, &name, &host)?;
     }
     let until = call.now.wall + Duration::from_secs(seconds);
     if change(call, &name, &host, Host { maintenance: Some(until), ..host.clone() }) {
@@ -211,6 +209,19 @@ fn enter_maintenance(call: &mut Call<'_>) -> Outcome {
     Answer::text(format!(
         "The daemons of host {name} stop now, until {until} or `nacre host maintenance {name} --end`.\n"
     ))
+}
+
+/// Fails if data could not be reached without the host, or the monitors had no majority.
+fn may_stop(call: &Call<'_>, name: &str, host: &Host) -> Result<(), Refusal> {
+    super::osd_show::may_stop(call, &osds_of(call.pending.map(), name))?;
+    let member = host.monitor.as_ref().and_then(|monitor| call.state.monmap.member(&monitor.name));
+    match member.is_none_or(|member| call.mon.may_stop(member)) {
+        true => Ok(()),
+        false => {
+            let text = format!("without the monitor of host {name} the others would have no majority");
+            Err(refuse(errno::EBUSY, text))
+        }
+    }
 }
 
 fn exit_maintenance(call: &mut Call<'_>) -> Outcome {
@@ -335,18 +346,66 @@ fn orch_host_add(_: &mut Call<'_>) -> Outcome {
     Err(refuse(errno::EOPNOTSUPP, text))
 }
 
+fn orch_host_ok_to_stop(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = host(call)?;
+    may_stop(call, &name, &host)?;
+    Answer::text(format!("It is presumed safe to stop host {name}.\n"))
+}
+
+/// A service for each kind of daemon.
+fn orch_ls(call: &mut Call<'_>) -> Outcome {
+    let mut services: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for host in call.state.hosts.hosts.values() {
+        for (daemon, state) in daemons_of(host) {
+            let kind = daemon.split('.').next().unwrap_or_default().to_string();
+            let (running, size) = services.entry(kind).or_default();
+            *running += u64::from(state == "running");
+            *size += 1;
+        }
+    }
+    let rows: Vec<Value> = services
+        .iter()
+        .map(|(kind, (running, size))| {
+            json!({
+                "service_type": kind, "service_name": kind, "placement": { "count": size },
+                "status": { "running": running, "size": size },
+            })
+        })
+        .collect();
+    let table = super::hosts::table(&["NAME", "RUNNING"], &rows, |row| {
+        let status = &row["status"];
+        vec![
+            row["service_name"].as_str().unwrap_or_default().to_string(),
+            format!("{}/{}", status["running"], status["size"]),
+        ]
+    });
+    call.show(rows.into(), || table)
+}
+
+/// Callers expect JSON in any case.
+fn orch_upgrade_status(call: &mut Call<'_>) -> Outcome {
+    call.show_json(json!({
+        "target_image": null, "in_progress": false, "which": "<unknown>", "services_complete": [],
+        "progress": null, "message": "", "is_paused": false,
+    }))
+}
+
+/// Names and states of the daemons of a host, as its agent said last.
+fn daemons_of(host: &Host) -> Vec<(String, String)> {
+    let daemons = host.facts.get("daemons").map(String::as_str).unwrap_or_default();
+    let daemons: Vec<Value> = serde_json::from_str(daemons).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    daemons.iter().map(|daemon| (text(&daemon["name"]), text(&daemon["state"]))).collect()
+}
+
 fn orch_ps(call: &mut Call<'_>) -> Outcome {
     let only = |key: &str| call.args.text_opt(key).filter(|text| !text.is_empty());
     let (on, kind, id) = (only("hostname"), only("daemon_type"), only("daemon_id"));
     let mut rows = Vec::new();
     for (name, host) in &call.state.hosts.hosts {
-        let daemons = host.facts.get("daemons").map(String::as_str).unwrap_or_default();
-        let daemons: Vec<Value> = serde_json::from_str(daemons).unwrap_or_default();
-        for daemon in &daemons {
-            let full = daemon["name"].as_str().unwrap_or_default();
-            let (daemon_type, daemon_id) = full.split_once('.').unwrap_or((full, ""));
-            let state = daemon["state"].as_str().unwrap_or_default();
-            let (status, status_desc) = match state {
+        for (full, state) in daemons_of(host) {
+            let (daemon_type, daemon_id) = full.split_once('.').unwrap_or((&full, ""));
+            let (status, status_desc) = match state.as_str() {
                 "running" => (1, "running"),
                 "stopped" => (0, "stopped"),
                 "error" => (-1, "error"),

@@ -108,6 +108,12 @@ impl Mon {
         }
     }
 
+    /// Whether a majority of all would be there while that member is stopped.
+    pub(crate) fn may_stop(&self, member: u64) -> bool {
+        let left = self.alive().into_iter().filter(|id| *id != member).count();
+        is_majority(left, self.voters().len())
+    }
+
     /// Whether a majority would be there without that member.
     pub(crate) fn may_remove(&self, member: u64) -> bool {
         let without = |ids: Vec<u64>| ids.iter().filter(|id| **id != member).count();

@@ -373,6 +373,11 @@ fn labels_and_places_of_hosts_change() {
     let ps = t.json(json!({ "prefix": "orch ps", "hostname": "one" }));
     assert_eq!((&ps[0]["daemon_name"], &ps[0]["status"]), (&json!("osd.0"), &json!(1)));
     assert_eq!(t.json(json!({ "prefix": "orch status" }))["available"], true);
+    let ls = t.json(json!({ "prefix": "orch ls" }));
+    assert_eq!((&ls[0]["service_name"], &ls[0]["status"]["running"]), (&json!("osd"), &json!(1)));
+    let upgrade: Value = serde_json::from_str(&t.run(json!({ "prefix": "orch upgrade status" }))).unwrap();
+    assert_eq!(upgrade["in_progress"], false);
+    t.run(json!({ "prefix": "orch host ok-to-stop", "hostname": "two" }));
     let (code, said, _) = t.command(json!({ "prefix": "orch host add", "hostname": "five" }));
     assert!(code == -95 && said.contains("nacre token new"), "{said}");
 }

@@ -55,7 +55,7 @@ fn a_configuration_file_is_taken_over_but_for_what_leads_to_the_monitors() {
     assert_eq!((code, &*said), (-22, "line 2: a '=' is missing"));
 
     let minimal = t.run(json!({ "prefix": "config generate-minimal-conf" }));
-    assert!(minimal.contains("\tmon_host = [v2:127.0.0.1:3300/0]\n"), "{minimal}");
+    assert!(minimal.contains("\nmon_host = [v2:127.0.0.1:3300/0]\n"), "{minimal}");
     let all = t.run(json!({ "prefix": "config show-with-defaults", "who": "osd.0" }));
     assert!(all.contains("mon_osd_down_out_interval") && all.contains("osd_max_backfills"), "{all}");
 }
