@@ -154,9 +154,9 @@ impl HostNet {
         let mut pids = Vec::new();
         for entry in fs::read_dir(self.data(host).join("run"))? {
             let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let said = fs::read_to_string(entry.path())?;
-            if let (Some(name), Ok(pid)) = (name.strip_suffix(".pid"), said.trim().parse()) {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let Some(name) = file.strip_suffix(".pid") else { continue };
+            if let Ok(pid) = fs::read_to_string(entry.path())?.trim().parse() {
                 pids.push((name.to_string(), pid));
             }
         }
