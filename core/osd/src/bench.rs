@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 /// Without arguments Ceph writes 1 GiB; the store here shares its log with clients.
 const TOTAL_DEFAULT: u64 = 256 << 20;
 const SIZE_DEFAULT: u64 = 4 << 20;
-/// The largest write, whatever the options say: the store takes no larger transaction.
+/// The largest write, whatever the options say: the OSD does nothing else while its store takes one.
 const SIZE_MAX: u64 = 64 << 20;
+/// A larger write consists of several pieces with the same data.
+const PIECE: u64 = 4 << 20;
 /// Writes below this are limited by their number, others by their bytes.
 const SMALL: u64 = 1 << 20;
 /// Under way at a time, in bytes and in writes.
@@ -103,8 +105,9 @@ impl Bench {
     pub fn new(now: Time, (total, size): (u64, u64), conn: ConnId, tid: u64) -> Bench {
         let mut rng = Rng::new(now.nanos);
         // Not zeros: devices may treat those as a special case.
-        let data: Vec<u8> = (0..size.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-        let data = Bytes::from(data).slice(..size as usize);
+        let data: Vec<u8> =
+            (0..size.min(PIECE).div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        let data = Bytes::from(data).slice(..size.min(PIECE) as usize);
         let under_way = BTreeSet::new();
         Bench { conn, tid, size, total, issued: 0, written: 0, started: now, under_way, data }
     }
@@ -120,7 +123,10 @@ impl Bench {
         let slots = (SPAN / self.size).max(1);
         let offset = (self.issued / self.size % slots) * self.size;
         let mut txn = Transaction::new();
-        txn.push(object(), Change::Write { offset, data: self.data.slice(..len as usize) });
+        for at in (0..len).step_by(PIECE as usize) {
+            let piece = PIECE.min(len - at) as usize;
+            txn.push(object(), Change::Write { offset: offset + at, data: self.data.slice(..piece) });
+        }
         Some(txn)
     }
     pub fn began(&mut self, token: Token) {
@@ -191,6 +197,19 @@ mod tests {
         let result = bench.stored(later, 3).unwrap();
         assert_eq!((&result["bytes_written"], &result["bytes_per_sec"]), (&json!(10_000), &json!(5000.0)));
         assert_eq!(result["iops"], 1.5);
+    }
+
+    #[test]
+    fn large_writes_are_made_of_pieces_that_share_their_data() {
+        let bench = Bench::new(Time::ZERO, (20 << 20, 10 << 20), ConnId::Accepted(1), 1);
+        let txn = bench.next().unwrap();
+        assert_eq!((txn.data_len(), bench.data.len()), (10 << 20, 4 << 20));
+        let end = |change: &Change| match change {
+            Change::Write { offset, data } => offset + data.len() as u64,
+            other => panic!("{other:?}"),
+        };
+        let ends: Vec<u64> = txn.changes.iter().map(|(_, change)| end(change) >> 20).collect();
+        assert_eq!(ends, [4, 8, 10]);
     }
 
     const LIMITS: BenchLimits =
