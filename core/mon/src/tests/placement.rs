@@ -134,3 +134,32 @@ fn rule_of_several_steps_is_counted_as_it_chooses() {
     assert!(size(&mut t, "4"));
     assert!(!size(&mut t, "3"));
 }
+
+/// CRUSH may choose the same rack twice, and here it has one try.
+#[test]
+fn placement_group_for_which_crush_gives_up_is_a_warning() {
+    let mut t = in_two_racks();
+    rule(&mut t, "racks", "rack");
+    t.run(json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 64, "rule": "racks", "size": 2 }));
+    let mut crush = t.map().crush.as_ref().clone();
+    crush.tunables.choose_total_tries = 1;
+    let (code, said, _) =
+        t.command_with(json!({ "prefix": "osd setcrushmap" }), nacre_wire::to_vec(&crush).into());
+    assert_eq!(code, 0, "{said}");
+    let map = t.map();
+    let short = |pg: &PgId| map.crush_placement(*pg).len() == 1;
+    let pg = map.pgs(map.pool_by_name("p").unwrap()).find(short).expect("CRUSH gives up for some");
+    let primary = map.pg_to_up_acting(pg).acting_primary.unwrap();
+    let report = PgReport { state: pg_state::ACTIVE | pg_state::UNDERSIZED, ..pg_report(&map, pg) };
+    let conn = t.open(EntityType::Osd, primary.0.into(), addr(6900 + primary.0 as u16, 1));
+    let report =
+        OsdReport { osd: Some(primary), epoch: map.epoch, pgs: vec![report], ..OsdReport::default() };
+    t.send(conn, DaemonMsg::Report(report));
+    t.pass(Duration::from_secs(55));
+    assert_eq!(summary(&mut t, "POOL_NOT_PLACEABLE"), None);
+    t.pass(Duration::from_secs(10));
+    let expected = format!(
+        "pool 'p' has size 2, and its CRUSH rule 'racks' found only 1 for pg {pg} in 1 tries (choose_total_tries)"
+    );
+    assert_eq!(detail(&mut t, "POOL_NOT_PLACEABLE"), [expected]);
+}

@@ -210,6 +210,13 @@ impl PgStats {
         self.since.get(&(pg, passing)).map_or(Duration::ZERO, |since| now.since(*since))
     }
 
+    /// The PGs that are in that state for so long.
+    pub fn lasting(&self, now: Time, passing: Passing, min: Duration) -> impl Iterator<Item = PgId> {
+        let since = self.since.iter();
+        let long = since.filter(move |((_, state), since)| *state == passing && now.since(**since) >= min);
+        long.map(|((pg, _), _)| *pg)
+    }
+
     /// Recent rates per second.
     pub fn rates(&self, pool: PoolId) -> Work {
         self.rate(|sample| sample.pools.get(&pool))

@@ -3,7 +3,7 @@
 //! The placement groups of such a pool are degraded for good, or never serve. Ceph reports only that, and not
 //! why.
 
-use super::stats::{Passing, PgStats, all_pgs};
+use super::stats::{Passing, PgStats};
 use crate::services::Context;
 use crate::services::health::{Checks, warn};
 use nacre_base::{OsdId, PgId, PoolId};
@@ -28,9 +28,7 @@ impl PgStats {
             }
         }
         let stuck = Duration::from_secs(cx.option("mon_pg_stuck_threshold").as_u64());
-        let short = all_pgs(map).filter(|pg| !lines.contains_key(&pg.pool));
-        let short = short.filter(|pg| self.lasts(cx.now.mono, *pg, Passing::Undersized) >= stuck);
-        for pg in short.take(LOOKUPS_MAX).collect::<Vec<_>>() {
+        for pg in self.lasting(cx.now.mono, Passing::Undersized, stuck).take(LOOKUPS_MAX) {
             let Some(pool) = map.pool(pg.pool).filter(|_| !lines.contains_key(&pg.pool)) else { continue };
             if let Some(why) = gave_up(map, pool, pg) {
                 lines.insert(pg.pool, format!("{} {why}", head(map, pg.pool, pool)));
