@@ -133,7 +133,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
             map.election_strategy,
         );
         for (rank, mon) in map.by_rank().enumerate() {
-            out += &format!("{rank}: {} mon.{}\n", bracketed(&mon.public_addrs), mon.name);
+            out += &format!("{rank}: {} mon.{}\n", mon.public_addrs, mon.name);
         }
         out
     })?;

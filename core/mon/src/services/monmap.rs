@@ -5,7 +5,6 @@
 //! monitor that never came. A monitor counts from when it runs and asks to join (`MonChange::Join`), which
 //! changes Raft's group.
 
-use crate::output::bracketed;
 use crate::services::Context;
 use crate::services::health::{Checks, warn};
 use crate::sessions::Session;
@@ -115,8 +114,7 @@ impl Slice for Membership {
 
 /// The first part of what `ceph mon stat` shows.
 pub fn map_text(map: &MonMap) -> String {
-    let mons: Vec<String> =
-        map.by_rank().map(|mon| format!("{}={}", mon.name, bracketed(&mon.public_addrs))).collect();
+    let mons: Vec<String> = map.by_rank().map(|mon| format!("{}={}", mon.name, mon.public_addrs)).collect();
     let (epoch, count) = (map.epoch, map.ranks.len());
     format!("monmap e{epoch}: {count} mons at {{{}}} removed_ranks: {{}}", mons.join(","))
 }

@@ -75,7 +75,7 @@ fn debug_entries_tell_of_maps_and_placement_groups() {
     for text in [
         &*format!("[DBG] osdmap e{epoch}: 3 total, 3 up, 3 in\n"),
         "[DBG] mgrmap e1: a(active)\n",
-        "[DBG] monmap e1: 1 mons at {a=[v2:127.0.0.1:3300/0]} removed_ranks: {}\n",
+        "[DBG] monmap e1: 1 mons at {a=v2:127.0.0.1:3300/0} removed_ranks: {}\n",
         "[INF] mon.a is new leader, mons a in quorum (ranks 0)\n",
         ": 8 pgs: 8 active+clean; ",
     ] {

@@ -670,3 +670,12 @@ fn monitor_without_a_state_answers_about_itself() {
     assert_eq!(tell(json!({ "prefix": "ops" })).0, -errno::EOPNOTSUPP);
     assert_eq!(tell(json!({ "prefix": "nonsense" })).0, -errno::EINVAL);
 }
+
+#[test]
+fn a_single_address_is_shown_without_brackets() {
+    let mut t = TestMon::fresh();
+    let dump = t.run(json!({ "prefix": "mon dump" }));
+    assert!(dump.contains("\n0: v2:127.0.0.1:3300/0 mon.a\n"), "{dump}");
+    let stat = t.run(json!({ "prefix": "mon stat" }));
+    assert!(stat.contains("1 mons at {a=v2:127.0.0.1:3300/0} "), "{stat}");
+}
