@@ -131,6 +131,22 @@ fn users_of_images_need_no_more_than_ceph_says() {
         assert!(user.is_denied(denied), "{denied}: {:?}", user.run(denied));
     }
     c.run("rbd info theirs/there").unwrap();
+
+    // As ceph-csi has it: one namespace for each user.
+    c.run("rbd namespace create mine/n").unwrap();
+    let caps = ["mon=profile rbd", "mgr=profile rbd pool=mine", "osd=profile rbd pool=mine namespace=n"];
+    let tenant = User::make(&c, "client.tenant", &caps);
+    for works in [
+        "rbd create mine/n/disk --size 16M",
+        "rbd snap create mine/n/disk@s",
+        "rbd snap rm --no-progress mine/n/disk@s",
+        "rbd rm --no-progress mine/n/disk",
+    ] {
+        tenant.run(works).unwrap_or_else(|said| panic!("{works}: {said}"));
+    }
+    for denied in ["rbd create mine/disk2 --size 16M", "rbd snap create mine/disk@t"] {
+        assert!(tenant.is_denied(denied), "{denied}: {:?}", tenant.run(denied));
+    }
 }
 
 /// Tickets last for five seconds here. A client that continues for longer gets others, and OSDs know them,

@@ -74,10 +74,13 @@ fn a_cluster_that_is_full_comes_up_and_things_can_be_removed() {
     c.run(&format!("rados -p p put something {}", file.display())).unwrap();
     // Images in a pool without a trash.
     c.run("rbd pool init p").unwrap();
-    for image in ["plain", "cloned", "purged"] {
-        c.run(&format!("rbd create p/{image} --size 16M")).unwrap();
-        c.run(&format!("rbd bench --io-type write --io-size 64K --io-total 1M p/{image}")).unwrap();
+    c.run("ceph osd pool create q 8").unwrap();
+    c.run("rbd pool init q").unwrap();
+    for image in ["p/plain", "p/cloned", "q/purged"] {
+        c.run(&format!("rbd create {image} --size 16M")).unwrap();
+        c.run(&format!("rbd bench --io-type write --io-size 64K --io-total 1M {image}")).unwrap();
     }
+    c.run("rbd trash mv q/purged").unwrap();
     c.run("rbd snap create p/cloned@s").unwrap();
     c.run("rbd clone --rbd-default-clone-format 2 p/cloned@s p/child").unwrap();
     for (ratio, at) in [("nearfull", "0.001"), ("backfillfull", "0.002"), ("full", "0.003")] {
@@ -93,9 +96,12 @@ fn a_cluster_that_is_full_comes_up_and_things_can_be_removed() {
     c.run("rbd rm p/child").unwrap();
     c.run("rbd snap rm p/cloned@s").unwrap();
     c.run("rbd rm p/cloned").unwrap();
-    c.run("rbd trash mv p/purged").unwrap();
-    c.run("rbd trash purge p").unwrap();
-    assert_eq!(c.run("rbd ls p").unwrap() + &c.run("rbd trash ls p").unwrap(), "");
-    assert!(!c.run("rados -p p ls").unwrap().contains("rbd_data"));
+    c.run("rbd trash purge q").unwrap();
+    for pool in ["p", "q"] {
+        let left =
+            c.run(&format!("rbd ls {pool}")).unwrap() + &c.run(&format!("rbd trash ls {pool}")).unwrap();
+        assert_eq!(left, "");
+        assert!(!c.run(&format!("rados -p {pool} ls")).unwrap().contains("rbd_data"));
+    }
     c.run("ceph osd pool rm p p --yes-i-really-really-mean-it").unwrap();
 }

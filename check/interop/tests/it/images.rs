@@ -69,10 +69,20 @@ fn what_schedules_ask_for_is_done() {
     let before = made().unwrap();
     c.run("rbd trash purge schedule add --pool images 1m").unwrap();
     c.run("rbd mirror snapshot schedule add --pool images --image mirrored 1m").unwrap();
+    // A pool shows what it inherits.
+    c.run("rbd trash purge schedule add 30m").unwrap();
+    c.run("ceph osd pool create heir 8").unwrap();
+    c.run("rbd pool init heir").unwrap();
+    let inherited = c.run("rbd trash purge schedule ls -R --pool heir").unwrap();
+    assert!(inherited.contains("every 30m"), "{inherited}");
+    c.run("rbd trash purge schedule rm 30m").unwrap();
     let status = c.json("rbd mirror snapshot schedule status").unwrap();
     assert_eq!(status[0]["image"], "images/mirrored", "{status}");
     let done = || Ok(c.run("rbd trash ls images")?.is_empty() && made()? > before);
     wait_until("a purge and a snapshot", Duration::from_secs(150), done).unwrap();
+    // No snapshots are made of what is not primary.
+    c.run("rbd mirror image demote images/mirrored").unwrap();
+    assert_eq!(c.json("rbd mirror snapshot schedule status").unwrap(), serde_json::json!([]));
 }
 
 #[test]
@@ -100,13 +110,15 @@ fn who_uses_which_image_how_much_is_shown() {
         Ok(all["counters"][0]["0/busy"][2] == 4 << 20 && all["pool_descriptors"]["0"] == "images/ns")
     };
     wait_until("4 MiB to be counted", Duration::from_secs(30), counted).unwrap();
+    let default = c.json("ceph rbd perf image counters images").unwrap();
+    assert_eq!(default["counters"], serde_json::json!([]), "not those of its namespaces");
     assert_eq!(
         c.json("ceph rbd perf image counters images/other").unwrap()["counters"],
         serde_json::json!([])
     );
     written().unwrap();
     let mut shown = c.client("rbd");
-    shown.args("perf image iostat --iterations 1 --format json --pool images".split(' '));
+    shown.args("perf image iostat --iterations 1 --format json --pool images --namespace ns".split(' '));
     let shown: serde_json::Value = serde_json::from_str(&succeed(&mut shown).unwrap()).unwrap();
     assert_eq!((&shown[0]["image"], &shown[0]["pool_namespace"]), (&"busy".into(), &"ns".into()), "{shown}");
 }

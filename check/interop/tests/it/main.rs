@@ -21,6 +21,7 @@ mod model;
 mod monitors;
 mod newer_clients;
 mod objects;
+mod operators;
 mod rados_client;
 mod scrub;
 mod shrinking;
