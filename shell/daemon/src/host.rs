@@ -4,6 +4,7 @@
 use crate::device;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -38,12 +39,11 @@ pub fn store_facts(store: &Path) -> BTreeMap<String, String> {
         format!("{name}={}", parts.collect::<Vec<_>>().join("_"))
     });
     let path = by_path(name).map(|path| format!("{name}={path}"));
-    let mut facts = vec![
+    let facts = [
         ("devices", name.clone()),
         ("device_ids", id.unwrap_or_default()),
         ("device_paths", path.unwrap_or_default()),
     ];
-    facts.extend(claims.rotational.map(|turns| ("rotational", u8::from(turns).to_string())));
     facts.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
 }
 
@@ -60,11 +60,14 @@ fn by_path(disk: &str) -> Option<String> {
 /// What programs look up about an OSD's disk. Ceph names it after its object store.
 pub fn bdev_facts(store: &Path) -> BTreeMap<String, String> {
     let target = fs::canonicalize(store).unwrap_or_else(|_| store.to_path_buf());
-    let Ok(file) = File::open(&target) else { return BTreeMap::new() };
+    let Ok(mut file) = File::open(&target) else { return BTreeMap::new() };
+    let size = file.seek(SeekFrom::End(0)).unwrap_or_default();
     let is_block = file.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
     let claims = device::claims(&file);
     let turns = claims.rotational.unwrap_or_default();
     let mut facts = vec![
+        ("rotational", u8::from(turns).to_string()),
+        ("bluestore_bdev_size", size.to_string()),
         ("bluestore_bdev_access_mode", if is_block { "blk" } else { "file" }.to_string()),
         ("bluestore_bdev_path", store.display().to_string()),
         ("bluestore_bdev_rotational", u8::from(turns).to_string()),

@@ -22,6 +22,7 @@ mod monitors;
 mod newer_clients;
 mod objects;
 mod operators;
+mod parsed;
 mod rados_client;
 mod scrub;
 mod shrinking;

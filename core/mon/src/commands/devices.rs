@@ -37,13 +37,17 @@ impl Device {
 
 fn devices(call: &Call<'_>) -> BTreeMap<String, Device> {
     let mut all: BTreeMap<String, Device> = BTreeMap::new();
-    for (osd, said) in &call.state.osdmap.metadata {
+    let osds = call.state.osdmap.metadata.iter().map(|(osd, said)| (format!("osd.{osd}"), said));
+    let members = &call.state.monmap.members;
+    let mons = call.state.mon_metadata.of.iter();
+    let mons = mons.filter_map(|(member, said)| Some((format!("mon.{}", members.get(member)?), said)));
+    for (daemon, said) in osds.chain(mons) {
         let host = said.get("hostname").cloned().unwrap_or_default();
         let ids = said.get("device_ids").map_or("", String::as_str);
         for (dev, id) in ids.split(',').filter_map(|pair| pair.split_once('=')) {
             let device = all.entry(id.to_string()).or_default();
             device.places.insert((host.clone(), dev.to_string()));
-            device.daemons.insert(format!("osd.{osd}"));
+            device.daemons.insert(daemon.clone());
         }
     }
     all

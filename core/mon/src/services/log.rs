@@ -114,6 +114,7 @@ pub struct PgSummaries {
 }
 
 impl PgSummaries {
+    /// Writes a line if there is something new.
     pub fn periodic(&mut self, cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
         if self.last.as_ref().is_some_and(|(at, _)| cx.now.mono.since(*at) < SUMMARY_EVERY) {
             return;

@@ -24,6 +24,7 @@ pub type Metadata = BTreeMap<String, String>;
 /// What monitors said of the machines that they run on, by their ids.
 #[derive(Clone, Debug, Default)]
 pub struct MonMetadata {
+    /// By monitor.
     pub of: BTreeMap<u64, Metadata>,
 }
 
