@@ -19,7 +19,7 @@ pub struct Options {
 
 /// The stock clients that the tests run, and what a guest with the kernel's client is made of, by a file that
 /// shows that the package is there.
-pub const PACKAGES: [(&str, &str); 12] = [
+pub const PACKAGES: [(&str, &str); 15] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -32,6 +32,9 @@ pub const PACKAGES: [(&str, &str); 12] = [
     ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
     ("busybox-static", "/usr/share/doc/busybox-static"),
     ("cpio", "/usr/bin/cpio"),
+    ("prometheus", "/usr/bin/promtool"),
+    ("ceph-prometheus-alerts", "/etc/prometheus/ceph/ceph_default_alerts.yml"),
+    ("ceph-grafana-dashboards", "/etc/grafana/dashboards/ceph-dashboard"),
 ];
 
 pub fn run(options: &Options) -> Result<()> {

@@ -257,9 +257,9 @@ fn free_ports() -> Result<u16> {
     let first = (std::process::id() % 200) as u16 * 100;
     for _ in 0..200 {
         let base = 10_000 + first.wrapping_add(NEXT.fetch_add(100, Ordering::Relaxed)) % 15_000;
-        if (base..base + 50).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+        if (base..base + 100).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
             return Ok(base);
         }
     }
-    bail!("no 50 free ports in a row")
+    bail!("no 100 free ports in a row")
 }

@@ -15,6 +15,7 @@ mod bootstrap;
 mod commands;
 mod counters;
 mod crush_edit;
+mod metrics;
 mod mon;
 mod options;
 mod output;
@@ -24,6 +25,7 @@ mod services;
 mod sessions;
 mod state;
 
+pub use metrics::{MetricsAddrs, MetricsPage, Standby};
 pub use mon::{Member, Mon, MonAuth, MonConfig};
 pub use persist::alone;
 pub use services::auth::AuthDelta;

@@ -417,6 +417,7 @@ mod formats;
 mod hosts;
 mod image_load;
 mod manager;
+mod metrics;
 mod monitors;
 mod osds;
 mod pg_merge;

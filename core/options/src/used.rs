@@ -120,6 +120,31 @@ pub const ALL: &[Used] = &[
         .sim("1", "120"),
     used("mgr/progress/enabled", &[Mgr], "whether `ceph progress` and `ceph -s` show how far recovery is"),
     used(
+        "mgr/prometheus/rbd_stats_pools",
+        &[Mgr],
+        "pools whose images have metrics, as POOL or POOL/NAMESPACE, separated by commas; * is all pools",
+    ),
+    used(
+        "mgr/prometheus/server_addr",
+        &[Mgr],
+        "the address at which each monitor serves metrics; empty: its own. One that it cannot listen on leaves it without",
+    ),
+    used("mgr/prometheus/server_port", &[Mgr], "the port at which each monitor serves metrics; 0: none are served")
+        .range("0", "65535"),
+    used(
+        "mgr/prometheus/standby_behaviour",
+        &[Mgr],
+        "how monitors answer that do not lead: `default`, with an empty page, so that all monitors may be collected from; \
+         `redirect`, with the leader's address; `error`, with mgr/prometheus/standby_error_status_code",
+    )
+    .choices(&["default", "error", "redirect"]),
+    used(
+        "mgr/prometheus/standby_error_status_code",
+        &[Mgr],
+        "the HTTP status with which monitors answer that do not lead, if mgr/prometheus/standby_behaviour is `error`",
+    )
+    .range("400", "599"),
+    used(
         "mgr_service_beacon_grace",
         &[Mgr],
         "how long a service daemon may be silent before it is no longer listed as active",

@@ -352,7 +352,7 @@ fn signatures() -> impl Iterator<Item = Signature> {
 }
 
 /// Gauges: computed when they are read.
-fn set_gauges(osd: &Osd, store: &dyn StoreView) {
+pub fn set_gauges(osd: &Osd, store: &dyn StoreView) {
     let counted = &osd.counted.osd;
     let count = |of: fn(&Pg) -> bool| osd.pgs().filter(|pg| of(pg)).count() as u64;
     let (primary, replica) = (count(Pg::is_primary), count(Pg::is_replica));

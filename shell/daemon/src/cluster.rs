@@ -30,6 +30,10 @@ pub const MON_SIZE: Size = Size(4 << 30);
 const OSD_SIZE_MIN: Size = Size(1 << 30);
 /// Ports of OSDs begin this far above the base, one each. Monitors have two each below.
 const OSD_PORT_OFFSET: u16 = 20;
+/// Above it are the ports at which monitors serve metrics, one each.
+const METRICS_PORT_OFFSET: u16 = 83;
+/// The first OSD whose port is beyond those.
+const OSD_BEYOND_METRICS: u32 = (METRICS_PORT_OFFSET - OSD_PORT_OFFSET) as u32;
 /// As many as have ports.
 const MONS_MAX: u32 = 9;
 pub const FORMAT_VERSION: u32 = 2;
@@ -249,7 +253,8 @@ impl Cluster {
 
     fn ensure_fits(&self, id: u32, size: Size) -> Result<()> {
         ensure!(size.0 >= OSD_SIZE_MIN.0, "an OSD of {size} is too small, the minimum is {OSD_SIZE_MIN}");
-        let ports = u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(self.port_base.into());
+        let ports =
+            u32::from(u16::MAX - OSD_PORT_OFFSET).saturating_sub(u32::from(self.port_base) + MONS_MAX);
         ensure!(id < ports, "there are not enough ports above {}", self.port_base);
         if let Some(network) = self.cluster_network {
             ensure!(network.addr(id).is_some(), "{network} has too few addresses for the OSDs");
@@ -277,8 +282,9 @@ impl Cluster {
     }
     /// The first and the last port that its daemons use.
     pub fn ports(&self) -> (u16, u16) {
-        let last = self.osds.iter().map(|osd| self.osd_addr(osd.id).port()).max();
-        (self.port_base, last.unwrap_or(self.port_base).max(self.port_base + OSD_PORT_OFFSET - 1))
+        let osds = self.osds.iter().map(|osd| self.osd_addr(osd.id).port());
+        let metrics = self.mons.iter().map(|mon| self.metrics_port(mon));
+        (self.port_base, osds.chain(metrics).fold(self.port_base + OSD_PORT_OFFSET - 1, u16::max))
     }
     pub fn mon_addr(&self, mon: &Monitor) -> SocketAddr {
         self.addr(2 * mon.place)
@@ -287,8 +293,13 @@ impl Cluster {
     pub fn mgr_addr(&self, mon: &Monitor) -> SocketAddr {
         self.addr(2 * mon.place + 1)
     }
+    /// Where it serves metrics; 0, and nowhere, if there is no such port.
+    fn metrics_port(&self, mon: &Monitor) -> u16 {
+        self.port_base.checked_add(METRICS_PORT_OFFSET + mon.place).unwrap_or(0)
+    }
     pub fn osd_addr(&self, id: u32) -> SocketAddr {
-        self.addr(OSD_PORT_OFFSET + id as u16)
+        let skipped = if id >= OSD_BEYOND_METRICS { MONS_MAX as u16 } else { 0 };
+        self.addr(OSD_PORT_OFFSET + id as u16 + skipped)
     }
     /// Where it talks with other OSDs, if that is another address.
     pub fn osd_cluster_addr(&self, id: u32) -> Option<SocketAddr> {
@@ -314,13 +325,15 @@ impl Cluster {
                     addr: self.mon_addr(mon),
                     founder: mon.founder,
                 };
+                let metrics_port =
+                    ("mgr/prometheus/server_port".to_string(), self.metrics_port(mon).to_string());
                 let osd_keyrings = self.osds.iter().map(|osd| format!("../osd.{}/keyring", osd.id).into());
                 Ok(KindConfig::Mon(MonSettings {
                     name: name.clone(),
                     mgr_addr: self.mgr_addr(mon),
                     members: self.mons.iter().map(member).collect(),
                     initial_keyrings: [ADMIN_KEYRING.into()].into_iter().chain(osd_keyrings).collect(),
-                    options: self.options(),
+                    options: self.options().into_iter().chain([metrics_port]).collect(),
                     ceph_conf: "../ceph.conf".into(),
                 }))
             }
@@ -442,6 +455,26 @@ mod tests {
         assert!(conf.contains("mon host = [v2:127.0.0.1:7000/0]\n"), "{conf}");
         let names: Vec<String> = cluster.daemons().iter().map(DaemonName::to_string).collect();
         assert_eq!(names, ["mon.a", "osd.0", "osd.1", "osd.2"]);
+    }
+
+    #[test]
+    fn monitors_serve_metrics_at_ports_that_no_osd_has() {
+        let requested =
+            Requested { mons: Some(3), osds: Some(80), port_base: Some(7000), ..Requested::default() };
+        let cluster = Cluster::new(&requested).unwrap();
+        let metrics = cluster.mons.iter().map(|mon| cluster.metrics_port(mon));
+        let metrics: Vec<u16> = metrics.collect();
+        assert_eq!(metrics, [7083, 7084, 7085]);
+        let osds: Vec<u16> = cluster.osds.iter().map(|osd| cluster.osd_addr(osd.id).port()).collect();
+        assert_eq!((osds[0], osds[62], osds[63], osds[79]), (7020, 7082, 7092, 7108));
+        assert_eq!(cluster.ports(), (7000, 7108));
+        let KindConfig::Mon(settings) = cluster.settings(&DaemonName::Mon("b".into())).unwrap() else {
+            panic!()
+        };
+        assert_eq!(settings.options["mgr/prometheus/server_port"], "7084");
+        let high = Requested { port_base: Some(65_480), ..Requested::default() };
+        let high = Cluster::new(&high).unwrap();
+        assert_eq!(high.metrics_port(&high.mons[0]), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! it, `addresses` is where it listens. The development cluster: `cluster` is which daemons it has, `folder`
 //! where they are on the disk, `up` starts and checks it, `processes` is about pid files and child processes.
 //! `format` makes OSDs of devices, `monitors` monitors that join, `device` measures devices, `store` looks
-//! into stores. `admin_sockets` takes commands of this host, `crashes` reports panics, `ask` and `configured` are what the cluster says, `image_tasks`
+//! into stores. `admin_sockets` takes commands of this host, `metrics` serves metrics, `crashes` reports panics, `ask` and `configured` are what the cluster says, `image_tasks`
 //! does the manager's work in the background.
 
 mod addresses;
@@ -29,6 +29,7 @@ mod keyrings;
 mod kinds;
 mod log;
 mod loopback;
+mod metrics;
 mod monitors;
 mod name;
 mod new_stores;

@@ -18,6 +18,7 @@ mod krbd;
 mod lost;
 mod mirroring;
 mod model;
+mod monitoring;
 mod monitors;
 mod newer_clients;
 mod objects;

@@ -48,7 +48,6 @@ pub const ABSENT: Absent = Absent(&[
     ("osd rm-pg-upmap-primary", UPMAP_PRIMARY),
     ("osd tier", TIERS),
     ("pg getmap", "monitors keep no PG map in Ceph's encoding; `ceph pg dump` shows the placement groups"),
-    ("prometheus", MODULE),
     ("quorum", RAFT),
     ("restful", MODULE),
     ("scrub", "data of a monitor is verified by checksum when it is read"),

@@ -237,7 +237,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
             "available": state.mgrmap.map.available,
             "num_standbys": state.mgrmap.map.standbys.len(),
             "modules": state.mgrmap.map.modules,
-            "services": {},
+            "services": state.mgrmap.map.services,
         },
         "servicemap": mon.services.service_map.dump(state.monmap.map.created),
         "progress_events": stats.progress.status_json(),

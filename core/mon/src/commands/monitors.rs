@@ -547,7 +547,7 @@ fn mgr_modules(call: &mut Call<'_>) -> Outcome {
     )
 }
 fn mgr_services(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({}))
+    call.show_json(json!(call.state.mgrmap.map.services))
 }
 fn mgr_module_enable(call: &mut Call<'_>) -> Outcome {
     let module = call.args.text("module")?;
@@ -581,7 +581,10 @@ fn edit_modules(call: &mut Call<'_>, edit: impl FnOnce(&mut BTreeSet<String>) ->
 fn mgr_module_disable(call: &mut Call<'_>) -> Outcome {
     let module = call.args.text("module")?;
     if ALWAYS_ON.contains(&&*module) {
-        let text = format!("module '{module}' cannot be disabled (always-on)");
+        let mut text = format!("module '{module}' cannot be disabled (always-on)");
+        if module == "prometheus" {
+            text += "; `ceph config set mgr mgr/prometheus/server_port 0` stops serving metrics";
+        }
         return Err(refuse(errno::EINVAL, text));
     }
     if !wanted_modules(call).contains(&module) {

@@ -419,6 +419,7 @@ impl Mon {
         let mut map = bootstrap::manager_map(&self.config, known.epoch, gid, now.wall);
         map.standbys = standbys.collect();
         map.modules = known.modules.clone();
+        map.services = self.manager_services();
         if (&map.active_addrs, &map.active_name) == (&known.active_addrs, &known.active_name) {
             map.active_change = known.active_change;
         }

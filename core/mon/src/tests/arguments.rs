@@ -262,8 +262,10 @@ fn modules_that_are_there_are_always_on() {
     assert!(listed["always_on_modules"].as_array().unwrap().contains(&json!("balancer")), "{listed}");
     for (code, what, module) in [
         (0, "enable", "balancer"),
-        (-2, "enable", "prometheus"),
-        (0, "disable", "prometheus"),
+        (0, "enable", "prometheus"),
+        (-22, "disable", "prometheus"),
+        (-2, "enable", "dashboard"),
+        (0, "disable", "dashboard"),
         (-22, "disable", "balancer"),
     ] {
         let command = json!({ "prefix": format!("mgr module {what}"), "module": module });

@@ -50,6 +50,8 @@ fn is_dictionary(path: &str) -> bool {
         "erasure_code_profiles",
         "options",
         "blocklist",
+        "services",
+        "mgr services",
     ]
     .contains(&tail)
         || [

@@ -7,7 +7,10 @@ use nacre_auth::{Keys, Usage};
 use nacre_base::{IntervalSet, Now, PgId, PoolId, Time};
 use nacre_machine::{Context, Effect, Level, StoreView};
 use nacre_monc::{FromMon, MonClient};
-use nacre_proto::messages::{DaemonMsg, Message, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps};
+use nacre_perf::Reading;
+use nacre_proto::messages::{
+    CounterReport, DaemonMsg, Message, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,8 @@ pub(super) struct Reporting {
     pub available: u64,
     /// How many commits there were until then, and how many nanoseconds they took together.
     pub commits: (u64, u64),
+    /// When counters were last reported.
+    pub counters: Option<Time>,
 }
 
 /// What PGs want of the monitors, until the end of the event.
@@ -188,6 +193,7 @@ impl Osd {
             pools: Some(store.pools()),
             slow: self.slow_ops(now.mono),
             kept,
+            counters: self.counters_if_due(now.mono, store),
         };
         self.reporting.count = self.reporting.count.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
@@ -195,6 +201,22 @@ impl Osd {
         if !images.is_empty() {
             self.to_mon(DaemonMsg::Images(images), out);
         }
+    }
+
+    /// Counters go with a report every few seconds, however often there are reports.
+    fn counters_if_due(&mut self, now: Time, store: &dyn StoreView) -> Vec<CounterReport> {
+        if self.reporting.counters.is_some_and(|last| now.since(last) < REPORT_EVERY) {
+            return Vec::new();
+        }
+        self.reporting.counters = Some(now);
+        commands::set_gauges(self, store);
+        let readings = self.counted.registry.readings().into_iter();
+        let report = |(set, name, reading): (&str, &str, Reading)| CounterReport {
+            set: set.to_string(),
+            name: name.to_string(),
+            value: reading.into(),
+        };
+        readings.map(report).collect()
     }
 
     fn slow_ops(&self, now: Time) -> SlowOps {

@@ -10,6 +10,7 @@ use super::scrub::ScrubState;
 use crate::types::{AddrVec, Network};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime, Version};
+use nacre_perf::Reading;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
 
@@ -162,6 +163,40 @@ pub struct OsdReport {
     /// have known that one of them is gone, and if everything that was kept for it was gone, too, these would
     /// never be removed.
     pub kept: BTreeMap<PoolId, IntervalSet>,
+    /// For programs that collect metrics. Empty: they are those of an earlier report.
+    pub counters: Vec<CounterReport>,
+}
+
+/// A counter of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterReport {
+    /// Which of the daemon's sets of counters it is in.
+    pub set: String,
+    /// Its name in the set.
+    pub name: String,
+    /// What it is now.
+    pub value: CounterValue,
+}
+
+/// What a counter of a daemon shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterValue {
+    /// Only grows, until the daemon is restarted or the counter is reset.
+    Counter(u64),
+    /// How much there is now.
+    Gauge(u64),
+    /// How many were counted, and how many nanoseconds all of them took.
+    Mean { count: u64, nanos: u64 },
+}
+
+impl From<Reading> for CounterValue {
+    fn from(reading: Reading) -> CounterValue {
+        match reading {
+            Reading::Counter(n) => CounterValue::Counter(n),
+            Reading::Gauge(n) => CounterValue::Gauge(n),
+            Reading::Mean { count, nanos } => CounterValue::Mean { count, nanos },
+        }
+    }
 }
 
 /// What the objects of one pool take on one OSD, in bytes.
@@ -399,7 +434,8 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept, counters);
+versioned_fields!(CounterReport, "counter report", set, name, value);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
@@ -463,6 +499,31 @@ impl Decode for Work {
             recovered_objects: Decode::decode(r)?,
             recovered_bytes: Decode::decode(r)?,
         })
+    }
+}
+
+// No envelope of its own: it is a part of the report.
+impl Encode for CounterValue {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, value, count) = match *self {
+            CounterValue::Counter(n) => (0_u8, n, 0),
+            CounterValue::Gauge(n) => (1, n, 0),
+            CounterValue::Mean { count, nanos } => (2, nanos, count),
+        };
+        kind.encode(out);
+        value.encode(out);
+        count.encode(out);
+    }
+}
+impl Decode for CounterValue {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (kind, value, count) = (u8::decode(r)?, u64::decode(r)?, u64::decode(r)?);
+        match kind {
+            0 => Ok(CounterValue::Counter(value)),
+            1 => Ok(CounterValue::Gauge(value)),
+            2 => Ok(CounterValue::Mean { count, nanos: value }),
+            _ => Err(DecodeError::BadValue { what: "counter", value: kind.into() }),
+        }
     }
 }
 
@@ -690,6 +751,13 @@ mod tests {
                 pgs: vec![report],
                 pools: Some(vec![(PoolId(2), PoolSpace { allocated: 4096, stored: 10, omap: 7 })]),
                 slow: SlowOps { count: 2, oldest_secs: 31 },
+                counters: [
+                    CounterValue::Counter(7),
+                    CounterValue::Gauge(8),
+                    CounterValue::Mean { count: 2, nanos: 9 },
+                ]
+                .map(|value| CounterReport { set: "osd".into(), name: "op".into(), value })
+                .into(),
                 ..OsdReport::default()
             }),
             DaemonMsg::Failure(OsdFailure {

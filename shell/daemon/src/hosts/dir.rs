@@ -166,8 +166,8 @@ impl HostConfig {
     }
 
     /// The configuration for Ceph's own clients; `keyrings` is where keyrings are, if clients do not look there
-    /// by themselves.
-    fn ceph_conf(&self, keyrings: Option<&Path>) -> String {
+    /// by themselves, `run` where daemons have their admin sockets.
+    fn ceph_conf(&self, run: &Path, keyrings: Option<&Path>) -> String {
         let hosts: Vec<String> = self.mon_addrs().iter().map(|addr| format!("[{addr}]")).collect();
         let line = |name: &str, value: Option<String>| value.map(|value| format!("{name} = {value}\n"));
         let optional = [
@@ -185,7 +185,14 @@ impl HostConfig {
              auth client required = cephx\n\
              {optional}\
              # The kernel's client speaks msgr2 only if it is told to.\n\
-             rbd default map options = ms_mode=prefer-crc\n",
+             rbd default map options = ms_mode=prefer-crc\n\
+             \n\
+             # For `ceph daemon`. Clients have no admin sockets unless they are given some.\n\
+             [mon]\n\
+             admin socket = {run}/$cluster-$name.asok\n\
+             [osd]\n\
+             admin socket = {run}/$cluster-$name.asok\n",
+            run = run.display(),
             fsid = self.fsid,
             hosts = hosts.join(","),
             optional = optional.into_iter().flatten().collect::<String>(),
@@ -253,14 +260,14 @@ impl HostDir {
 
     /// Writes the configuration for Ceph's clients, here and, for the host of this system, where they look.
     pub fn save_client_conf(&self, config: &HostConfig) -> Result<()> {
-        replace(&self.layout.ceph_conf(), &config.ceph_conf(Some(self.root())))?;
+        replace(&self.layout.ceph_conf(), &config.ceph_conf(&self.layout.run(), Some(self.root())))?;
         if !self.is_default() {
             return Ok(());
         }
         let system = Path::new(SYSTEM_CONF);
         fs::create_dir_all(system).with_context(|| format!("cannot create {SYSTEM_CONF}"))?;
         let conf = system.join("ceph.conf");
-        replace(&conf, &config.ceph_conf(None))?;
+        replace(&conf, &config.ceph_conf(&self.layout.run(), None))?;
         // It has no secrets, and users other than root read it.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(&conf, readable).with_context(|| format!("cannot change {}", conf.display()))?;
@@ -411,14 +418,15 @@ mod tests {
 
     #[test]
     fn clients_are_told_all_monitors() {
-        let conf = config().ceph_conf(Some(Path::new("/data")));
+        let conf = config().ceph_conf(Path::new("/data/run"), Some(Path::new("/data")));
         for line in [
             "mon host = [v2:10.0.0.1:3300/0],[v2:[fd00::2]:3300/0]",
             "keyring = /data/ceph.$name.keyring",
             "public network = 10.0.0.0/24",
+            "admin socket = /data/run/$cluster-$name.asok",
         ] {
             assert!(conf.lines().any(|found| found == line), "{conf}");
         }
-        assert!(!config().ceph_conf(None).contains("keyring"));
+        assert!(!config().ceph_conf(Path::new("/data/run"), None).contains("keyring"));
     }
 }

@@ -21,6 +21,8 @@ use nacre_client::Failure;
 use nacre_machine::{Effect, Event, Machine, StoreView};
 use nacre_mon::{ImageAnswer, ImageCommand, Mon};
 use nacre_node::{Caller, now};
+pub use perf::ImageMetrics;
+use perf::ImageNames;
 use repeat::Repeats;
 use schedules::Kind;
 use std::path::PathBuf;
@@ -28,6 +30,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use task::{Action, Progress, Queue, Refs, Task};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 const DEFAULT_POOL: &str = "rbd";
@@ -47,6 +50,8 @@ pub enum Order {
     /// The monitor leads in this term, or no longer.
     Leads(Option<u64>),
     Command(ImageCommand),
+    /// The counters of the images in these pools, for metrics.
+    Metrics(Vec<String>, oneshot::Sender<Vec<ImageMetrics>>),
     /// A message of the helper that works on the task with this number.
     Helper(u64, News),
     Stop,
@@ -73,6 +78,11 @@ impl From<Failure> for Trouble {
 impl Manager {
     pub fn new(mon: Mon, worker: Sender<Order>) -> Manager {
         Manager { mon: mon.with_image_tasks(), worker, leads: None }
+    }
+
+    /// The monitor itself.
+    pub fn mon(&self) -> &Mon {
+        &self.mon
     }
 
     fn answer(&mut self, key: u64, answer: ImageAnswer, out: &mut Vec<Effect>) {
@@ -114,6 +124,7 @@ pub struct Worker {
     repeats: Option<Repeats>,
     /// Which task is being worked on.
     working: Option<(u64, Helper)>,
+    names: ImageNames,
 }
 
 impl Worker {
@@ -140,6 +151,7 @@ impl Worker {
             queue: None,
             repeats: None,
             working: None,
+            names: ImageNames::default(),
         };
         let thread = thread::Builder::new().name("image tasks".to_string());
         thread.spawn(move || worker.run()).expect("the system gives a daemon its threads")
@@ -155,6 +167,7 @@ impl Worker {
                     self.repeats = None;
                 }
                 Ok(Order::Command(command)) => self.on_command(&command),
+                Ok(Order::Metrics(pools, answer)) => self.on_metrics(&pools, answer),
                 Ok(Order::Helper(sequence, news)) => self.on_helper(sequence, news),
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -4,13 +4,15 @@
 use super::images::{Images, Place};
 use super::task::written_in_line;
 use super::{Trouble, Worker, trouble};
-use nacre_base::{PoolId, errno};
+use nacre_base::{PoolId, Time, errno};
 use nacre_mon::{ImageCommand, ImageFigures};
 use nacre_node::now;
+use nacre_proto::messages::ImageKey;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// In the order of `ImageFigures`.
 const COUNTERS: [&str; 6] =
@@ -19,7 +21,66 @@ const COUNTERS: [&str; 6] =
 const SHOWN_MAX: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// For how long an image's name is taken for known. Images are renamed rarely.
+const NAMES_KEPT: Duration = Duration::from_secs(300);
+
+/// What clients did to one image since metrics of images were first asked for.
+pub struct ImageMetrics {
+    pub pool: String,
+    pub namespace: String,
+    pub image: String,
+    /// In the order of `COUNTERS`, latencies in nanoseconds.
+    pub totals: [u64; 6],
+}
+
+/// Names of images that were looked up.
+#[derive(Default)]
+pub struct ImageNames {
+    since: Time,
+    /// None: the image is gone, or in the trash.
+    names: BTreeMap<ImageKey, Option<String>>,
+}
+
 impl Worker {
+    /// Answers with what is known of the images in pools that a specification names.
+    pub fn on_metrics(&mut self, pools: &[String], answer: oneshot::Sender<Vec<ImageMetrics>>) {
+        match self.image_metrics(pools) {
+            // The caller may have given up.
+            Ok(metrics) => drop(answer.send(metrics)),
+            Err(trouble) => tracing::debug!("metrics of images: {}", trouble.text),
+        }
+    }
+
+    fn image_metrics(&mut self, pools: &[String]) -> Result<Vec<ImageMetrics>, Trouble> {
+        let (tell, told) = channel();
+        self.monitor.call(move |manager, now, out| {
+            let names = manager.mon.pool_names();
+            drop(tell.send((names, manager.mon.image_figures(now, out))));
+        });
+        let (pool_names, figures) =
+            told.recv_timeout(TIMEOUT).map_err(|e| trouble(errno::ETIMEDOUT, e.to_string()))?;
+        if now().mono.since(self.names.since) > NAMES_KEPT {
+            self.names = ImageNames { since: now().mono, names: BTreeMap::new() };
+        }
+        let mut metrics = Vec::new();
+        for ImageFigures { image, totals, .. } in figures {
+            let Some(pool) = pool_names.get(&image.pool) else { continue };
+            if !pools.iter().any(|spec| is_in(spec, pool, &image.namespace)) {
+                continue;
+            }
+            if !self.names.names.contains_key(&image) {
+                let at = Place { pool: image.pool, namespace: image.namespace.clone() };
+                let name = self.images().name_of(&at, &image.id)?;
+                self.names.names.insert(image.clone(), name);
+            }
+            if let Some(Some(name)) = self.names.names.get(&image) {
+                let (pool, namespace) = (pool.clone(), image.namespace);
+                metrics.push(ImageMetrics { pool, namespace, image: name.clone(), totals });
+            }
+        }
+        Ok(metrics)
+    }
+
     /// `what` is `stat` or `counter`.
     pub fn on_perf(&mut self, what: &str, command: &ImageCommand) -> Result<String, Trouble> {
         let wanted = wanted(command.arg("pool_spec").unwrap_or_default())?;
@@ -58,6 +119,13 @@ fn wanted(spec: &str) -> Result<Option<(String, String)>, Trouble> {
     }
 }
 
+/// Whether `POOL`, or `POOL/NAMESPACE`, means a namespace of a pool; `*` is all of them.
+fn is_in(spec: &str, pool: &str, namespace: &str) -> bool {
+    let (of_pool, of_namespace) = spec.split_once('/').unwrap_or((spec, "*"));
+    let fits = |pattern: &str, name: &str| pattern == "*" || pattern == name;
+    fits(of_pool, pool) && (of_namespace.is_empty() || fits(of_namespace, namespace))
+}
+
 fn report(
     images: &Images,
     what: &str,
@@ -93,6 +161,16 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_with_metrics_are_named_with_a_namespace_or_without() {
+        for (spec, expected) in
+            [("*", true), ("p", true), ("p/n", true), ("*/n", true), ("p/", true), ("p/*", true)]
+        {
+            assert_eq!(is_in(spec, "p", "n"), expected, "{spec}");
+        }
+        assert!(!is_in("q", "p", "n") && !is_in("p/m", "p", "n") && !is_in("p/n", "p", ""));
+    }
 
     #[test]
     fn a_pool_and_a_namespace_are_named_or_left_out() {

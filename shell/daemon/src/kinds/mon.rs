@@ -5,6 +5,7 @@ use crate::host;
 use crate::image_tasks::{Manager, Order, Worker};
 use crate::keyrings;
 use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
+use crate::metrics::MetricsServer;
 use crate::name::DaemonName;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
@@ -116,10 +117,12 @@ impl Kind for MonSettings {
         let conf = common.path(&self.ceph_conf);
         Ok(Box::new(move || {
             let (to_worker, orders) = Worker::orders();
-            let (own, tell) = (to_worker.clone(), to_worker.clone());
+            let (own, tell, to_metrics) = (to_worker.clone(), to_worker.clone(), to_worker.clone());
             let mon = Running::start(spec, move || Manager::new(Mon::new(config), to_worker));
             let worker = Worker::start(mon.caller(), (own, orders), conf, access);
-            Box::new(RunningMon { mon, tell, worker })
+            let metrics = MetricsServer::start(mon.caller(), to_metrics);
+            let metrics = metrics.inspect_err(|e| tracing::warn!("metrics are not served: {e}")).ok();
+            Box::new(RunningMon { mon, tell, worker, metrics })
         }))
     }
 }
@@ -135,11 +138,12 @@ impl From<&MonMember> for Member {
     }
 }
 
-/// A monitor, and the thread that does image tasks for it.
+/// A monitor, and the threads that do image tasks and serve metrics for it.
 struct RunningMon {
     mon: Running<Manager>,
     tell: Sender<Order>,
     worker: JoinHandle<()>,
+    metrics: Option<MetricsServer>,
 }
 
 impl Daemon for RunningMon {
@@ -154,6 +158,9 @@ impl Daemon for RunningMon {
     }
     fn join(self: Box<Self>) -> Result<()> {
         let ended = Box::new(self.mon).join();
+        if let Some(metrics) = self.metrics {
+            metrics.stop();
+        }
         // The monitor did not tell it if it ended by itself, as when its disk is full.
         let _ = self.tell.send(Order::Stop);
         self.worker.join().map_err(|_| anyhow!("the worker for image tasks panicked"))?;

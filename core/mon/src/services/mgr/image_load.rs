@@ -1,8 +1,9 @@
 //! What clients do to each image: `rbd perf image iostat`. Counted while a client asks, on the leader.
 
 use crate::mon::Mon;
-use nacre_base::{Now, OsdId, Time};
+use nacre_base::{Now, OsdId, PoolId, Time};
 use nacre_machine::Effect;
+use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::{DaemonMsg, ImageCounts, ImageKey, ImageWork};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -83,6 +84,15 @@ impl ImageLoad {
 }
 
 impl Mon {
+    /// The pools and their names.
+    pub fn pool_names(&self) -> BTreeMap<PoolId, String> {
+        let map = self.state.as_ref().map(|state| &state.osdmap.map);
+        let names = |map: &OsdMap| -> BTreeMap<PoolId, String> {
+            map.pools.keys().filter_map(|&id| Some((id, map.pool_name(id)?.to_string()))).collect()
+        };
+        map.map_or_else(BTreeMap::new, |map| names(map))
+    }
+
     /// What is known, and from now on is found out, of all images that clients use.
     pub fn image_figures(&mut self, now: Now, out: &mut Vec<Effect>) -> Vec<ImageFigures> {
         let now = now.mono;

@@ -5,8 +5,8 @@ use nacre_proto::maps::MgrModule;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What Ceph's manager does in modules and the leading monitor does here.
-pub const ALWAYS_ON: [&str; 7] =
-    ["balancer", "crash", "iostat", "pg_autoscaler", "progress", "rbd_support", "status"];
+pub const ALWAYS_ON: [&str; 8] =
+    ["balancer", "crash", "iostat", "pg_autoscaler", "progress", "prometheus", "rbd_support", "status"];
 
 /// The number of the release that Nacre stands in for, as the manager map has it.
 const PACIFIC: u32 = 16;

@@ -150,6 +150,12 @@ impl ServiceMap {
         self.all.iter().map(|(service, daemons)| (&**service, summary(daemons)))
     }
 
+    /// The daemons of a service, with what they say of themselves.
+    pub fn daemons(&self, service: &str) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
+        let daemons = self.all.get(service).into_iter().flatten();
+        daemons.map(|(name, daemon)| (&**name, &daemon.metadata))
+    }
+
     /// How many daemons of each service run which version.
     pub fn versions(&self) -> impl Iterator<Item = (&str, BTreeMap<String, usize>)> {
         self.all.iter().map(|(service, daemons)| {

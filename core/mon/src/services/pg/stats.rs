@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Rates are averages over this long.
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
+/// Counters of one OSD.
+const COUNTERS_MAX: usize = 1000;
+
 #[derive(Default)]
 pub struct PgStats {
     pub pgs: BTreeMap<PgId, PgStat>,
@@ -161,6 +164,12 @@ impl PgStats {
             };
             self.pgs.insert(stat.report.pg, stat);
         }
+        if report.counters.is_empty()
+            && let Some(before) = self.osds.get_mut(&osd)
+        {
+            report.counters = std::mem::take(&mut before.report.counters);
+        }
+        report.counters.truncate(COUNTERS_MAX);
         self.osds.insert(osd, OsdStat { report });
     }
 
