@@ -75,8 +75,7 @@ impl Drop for Prometheus {
 fn get(url: &str) -> (String, String) {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
-    let answer =
-        raw(host, format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
+    let answer = raw(host, format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
     (head.to_string(), body.to_string())
 }
