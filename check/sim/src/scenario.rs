@@ -86,6 +86,7 @@ struct Run {
     named: usize,
     /// OSDs marked out.
     out: BTreeSet<usize>,
+    /// OSDs with another reweight, which they also have when they are marked in again.
     reweighted: BTreeSet<usize>,
     /// OSDs that are purged at the end, if still out.
     leaving: BTreeSet<usize>,
@@ -257,7 +258,6 @@ impl Run {
             Fault::SlowDisk(osd, millis) => self.c.slow_down(*osd, *millis),
             Fault::Out(osd) => {
                 self.out.insert(*osd);
-                self.reweighted.remove(osd);
                 self.command(json!({ "prefix": "osd out", "ids": [osd.to_string()] }), Then::Nothing);
             }
             Fault::Purge(osd) => {
@@ -448,7 +448,7 @@ impl Run {
             self.c.command(&json!({ "prefix": "osd out", "ids": [osd.to_string()] }));
         }
         // At lower weights CRUSH does not always find enough OSDs.
-        for osd in std::mem::take(&mut self.reweighted) {
+        for osd in self.reweighted.difference(&self.out).copied().collect::<Vec<_>>() {
             self.command(json!({ "prefix": "osd reweight", "id": osd, "weight": 1.0 }), Then::Nothing);
         }
         Ok(())
