@@ -23,6 +23,9 @@ pub enum KeyType {
 }
 
 impl KeyType {
+    /// Older ones first.
+    pub const ALL: [KeyType; 2] = [KeyType::Aes, KeyType::Aes256k];
+
     /// As commands and Ceph's `ceph-authtool` have it.
     pub fn name(self) -> &'static str {
         match self {
@@ -30,8 +33,17 @@ impl KeyType {
             KeyType::Aes256k => "aes256k",
         }
     }
+    /// By that name, in any case.
     pub fn parse(name: &str) -> Option<KeyType> {
-        [KeyType::Aes, KeyType::Aes256k].into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+        KeyType::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+    /// As the monitor map has it.
+    pub fn number(self) -> i32 {
+        i32::from(self as u16)
+    }
+    /// By that number.
+    pub fn from_number(number: i32) -> Option<KeyType> {
+        KeyType::ALL.into_iter().find(|kind| kind.number() == number)
     }
 }
 
@@ -63,6 +75,7 @@ pub enum Sealed {
 }
 
 impl Secret {
+    /// A new key.
     pub fn generate(kind: KeyType, now: Utime, entropy: &mut Entropy) -> Secret {
         let material = match kind {
             KeyType::Aes => Material::Aes(entropy.bytes()),
@@ -70,6 +83,7 @@ impl Secret {
         };
         Secret { created: now, material }
     }
+    /// What it encrypts with.
     pub fn kind(&self) -> KeyType {
         match self.material {
             Material::Aes(_) => KeyType::Aes,
@@ -101,6 +115,7 @@ impl Secret {
             Material::Aes256k(key) => crypt::seal_aes256k(key, usage, &plain, entropy),
         }
     }
+    /// What `seal` was given, if it had this key and this usage.
     pub fn open<T: Decode>(&self, usage: Usage, sealed: &[u8]) -> Result<T, Sealed> {
         let plain = match &self.material {
             Material::Aes(key) => crypt::open_aes(key, sealed),
@@ -181,8 +196,6 @@ pub fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const KINDS: [KeyType; 2] = [KeyType::Aes, KeyType::Aes256k];
-
     fn secret(kind: KeyType, n: u64) -> Secret {
         Secret::generate(kind, Utime { sec: 7, nsec: 8 }, &mut Entropy::repeatable(n))
     }
@@ -192,7 +205,7 @@ mod tests {
         // Of Ceph 16.2 and of Ceph 20.2.4.
         let text = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
         let newer = "AgDsJQprBbJ0LCAAA+2JAxdBW2Bqr55Il70spfMI9jwSD5iAWZpgiXpedOU=";
-        let generated = KINDS.map(|kind| secret(kind, 1).to_base64());
+        let generated = KeyType::ALL.map(|kind| secret(kind, 1).to_base64());
         for text in [text, newer, &generated[0], &generated[1]] {
             assert_eq!(Secret::from_base64(text).unwrap().to_base64(), text);
         }
@@ -205,12 +218,12 @@ mod tests {
     #[test]
     fn what_one_key_sealed_no_other_opens() {
         let entropy = &mut Entropy::repeatable(3);
-        for kind in KINDS {
+        for kind in KeyType::ALL {
             let key = secret(kind, 1);
             let open = |key: &Secret, sealed: &[u8]| key.open::<String>(Usage::Authorize, sealed);
             let sealed = key.seal(Usage::Authorize, "content", entropy);
             assert_eq!(open(&key, &sealed).unwrap(), "content");
-            for other in KINDS {
+            for other in KeyType::ALL {
                 assert_eq!(open(&secret(other, 2), &sealed), Err(Sealed::Key));
             }
             assert_eq!(open(&key, &sealed[..16]), Err(Sealed::Key));
@@ -222,7 +235,7 @@ mod tests {
 
     #[test]
     fn no_key_is_printed() {
-        for kind in KINDS {
+        for kind in KeyType::ALL {
             assert_eq!(format!("{:?}", secret(kind, 1)), "Secret(of Utime { sec: 7, nsec: 8 })");
         }
     }

@@ -195,6 +195,7 @@ impl TestMon {
                     Effect::Hangup { conn } => self.hung_up.push(conn),
                     Effect::Dial { conn, to, .. } => self.dialled.push((conn, to)),
                     Effect::GrantIds(ids) => self.granted.push(ids),
+                    Effect::Keys(_) => {}
                     Effect::Log { text, .. } => self.logged.push(text),
                     Effect::Stopped => {}
                     Effect::Fail { reason } => {

@@ -3,6 +3,7 @@
 use nacre_interop::{Cluster, succeed, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// A newer release's programs.
 struct Release {
@@ -172,6 +173,21 @@ fn client_of_ceph_20_works_with_keys_of_both_kinds() {
     let rotated = run("ceph auth rotate client.newer --key-type aes256k");
     std::fs::write(keyring, rotated).unwrap();
     run(&format!("ceph {newer} -s"));
+
+    // The monitor map says of which kinds keys are, and clients of all releases read it.
+    run("ceph mon set auth_preferred_cipher aes256k");
+    run("ceph mon set auth_service_cipher aes256k");
+    assert!(is_newer(&make(&[], "client.f", &[])));
+    let dumped = run("ceph mon dump --format json");
+    assert!(dumped.contains(r#""auth_service_cipher":{"name":"aes256k""#), "{dumped}");
+    // All keys of services are replaced.
+    run("ceph config set mon auth_service_ticket_ttl 4");
+    std::thread::sleep(Duration::from_secs(15));
+    run("ceph config rm mon auth_service_ticket_ttl");
+    run(&format!("rados {newer} -p data get newer -"));
+    run("rados -p data get newer -");
+    c.run("rados -p data get newer -").unwrap();
+    c.run("ceph tell osd.0 version").unwrap();
 
     // A daemon's own key.
     let osd = c.folder().join("osd.1/keyring");

@@ -4,7 +4,7 @@
 //! has, and is neither shown nor changed here. Whoever sets capabilities learns at once what is wrong with
 //! them, also of those in a keyring.
 
-use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, no_room, refuse};
+use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, ciphers, no_room, refuse};
 use crate::services::auth::entity_bytes;
 use nacre_auth::caps::{CapsError, MgrCaps, MonCaps, OsdCaps, mds};
 use nacre_auth::{Entity, KeyType, Secret, keyring, same_bytes};
@@ -145,6 +145,12 @@ pub(super) fn put_beside(
     entities: Vec<(AuthName, Entity)>,
     bytes: usize,
 ) -> Result<(), Refusal> {
+    for (name, entity) in &entities {
+        let same = call.entity(name).is_some_and(|known| known.key == entity.key);
+        if !same {
+            ciphers::check_allowed(call, entity.key.kind())?;
+        }
+    }
     let (batch, known) = (&call.pending.batch, &call.state.auth.keys.entities);
     let more: usize = entities.iter().map(|(name, entity)| entity_bytes(name, entity)).sum();
     let added = entities.iter().filter(|(name, _)| !known.contains_key(name)).count();
@@ -168,13 +174,16 @@ pub(super) fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     known
 }
 
-/// Of which kind a new key is to be: the one named, or else that of the asking client's own key, which is the
-/// newest that the client is known to understand.
+/// Of which kind a new key is to be: the one named, or else the newer one of the preferred kind and of that of
+/// the asking client's own key, which is the newest that the client is known to understand.
 fn key_type(call: &Call<'_>) -> Result<KeyType, Refusal> {
     match call.args.text_opt("key_type").as_deref() {
         None | Some("preferred") => {
+            let ciphers = ciphers::ciphers(call);
             let own = call.from.proved.as_ref().and_then(|proved| call.entity(&proved.name));
-            Ok(own.map_or(KeyType::Aes, |entity| entity.key.kind()))
+            let own = own.map_or(KeyType::Aes, |entity| entity.key.kind());
+            let preferred = KeyType::from_number(ciphers.preferred).unwrap_or_default();
+            Ok(if ciphers.allowed.contains(&own.number()) { own.max(preferred) } else { preferred })
         }
         Some(name) => KeyType::parse(name).ok_or_else(|| invalid(format!("invalid key type: {name}"))),
     }

@@ -12,6 +12,7 @@ mod auth;
 mod autoscale;
 mod balancer;
 mod blocklist;
+mod ciphers;
 mod cluster;
 mod config;
 mod config_file;
@@ -133,10 +134,11 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 31] = [
+        let tables: [&[Row]; 32] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
+            ciphers::COMMANDS,
             osd_show::COMMANDS,
             osd::COMMANDS,
             osd_flags::COMMANDS,

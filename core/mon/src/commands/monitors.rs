@@ -1,7 +1,7 @@
 //! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
 
 use super::cluster::election_epoch;
-use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use super::{Answer, Call, Outcome, Refusal, Row, ciphers, refuse};
 use crate::mon::is_majority;
 use crate::output::{addrvec, bracketed, legacy_addr, uuid};
 use crate::services::log::log_level;
@@ -85,7 +85,7 @@ fn map_json(map: &MonMap) -> Value {
             })
         })
         .collect();
-    json!({
+    let mut shown = json!({
         "epoch": map.epoch.0,
         "fsid": uuid(&map.fsid),
         "modified": zulu(map.last_changed),
@@ -102,7 +102,9 @@ fn map_json(map: &MonMap) -> Value {
             "optional": features(map.optional_features),
         },
         "mons": mons,
-    })
+    });
+    ciphers::show(&map.ciphers, shown.as_object_mut().expect("made above"));
+    shown
 }
 
 pub fn monmap_json(call: &Call<'_>) -> Value {
@@ -308,10 +310,10 @@ fn mon_addr(text: &str) -> Result<AddrVec, Refusal> {
     Ok(AddrVec::one(EntityAddr::msgr2(SocketAddr::from((sock.ip(), port)), 0)))
 }
 
-fn one_at_a_time(call: &Call<'_>) -> Result<(), Refusal> {
+pub(super) fn one_at_a_time(call: &Call<'_>) -> Result<(), Refusal> {
     match call.pending.batch.monmap {
         None => Ok(()),
-        Some(_) => Err(refuse(errno::EAGAIN, "another monitor is being added or removed: try again")),
+        Some(_) => Err(refuse(errno::EAGAIN, "the monitor map is being changed: try again")),
     }
 }
 

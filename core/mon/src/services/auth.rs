@@ -110,7 +110,8 @@ impl PublishedKeys {
     pub fn periodic(&mut self, cx: &Context<'_>, entropy: &mut Entropy, pending: &mut PendingTxn) {
         let Some((_, keys)) = &self.last else { return };
         for service in keys.due(cx.now.wall) {
-            pending.batch.auth.rotated.push((service, Secret::generate(KeyType::Aes, cx.now.wall, entropy)));
+            let kind = KeyType::from_number(cx.state.monmap.map.ciphers.service).unwrap_or_default();
+            pending.batch.auth.rotated.push((service, Secret::generate(kind, cx.now.wall, entropy)));
         }
     }
 

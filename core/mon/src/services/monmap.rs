@@ -9,7 +9,7 @@ use crate::services::Context;
 use crate::services::health::{Checks, warn};
 use crate::sessions::Session;
 use crate::state::{Applying, Genesis, Published, Rejected, Slice, State};
-use nacre_proto::maps::MonMap;
+use nacre_proto::maps::{AuthCiphers, MonMap};
 use nacre_proto::messages::MonMapMsg;
 use nacre_proto::types::AddrVec;
 use nacre_raft::Change;
@@ -25,13 +25,15 @@ pub enum MonChange {
     Join { member: u64, name: String },
     /// It is expected no more; with its id, if it had joined.
     Remove { name: String, member: Option<u64> },
+    /// Keys may be of other kinds.
+    Ciphers(AuthCiphers),
 }
 
 impl MonChange {
     /// The change of Raft's group, if there is one.
     pub fn of_group(&self) -> Option<Change> {
         match self {
-            MonChange::Expect { .. } => None,
+            MonChange::Expect { .. } | MonChange::Ciphers(_) => None,
             MonChange::Join { member, .. } => Some(Change::Add(*member)),
             MonChange::Remove { member, .. } => member.map(Change::Remove),
         }
@@ -86,6 +88,7 @@ impl Slice for Membership {
                 self.members.insert(*member, name.clone());
                 return;
             }
+            Some(MonChange::Ciphers(ciphers)) => self.map.ciphers = ciphers.clone(),
             Some(MonChange::Remove { name, member }) => {
                 self.map.remove(name);
                 if let Some(member) = member {
@@ -158,6 +161,10 @@ impl Encode for MonChange {
                 name.encode(out);
                 member.encode(out);
             }
+            MonChange::Ciphers(ciphers) => {
+                out.push(3);
+                ciphers.encode(out);
+            }
         });
     }
 }
@@ -168,6 +175,7 @@ impl Decode for MonChange {
                 0 => MonChange::Expect { name: Decode::decode(r)?, addrs: Decode::decode(r)? },
                 1 => MonChange::Join { member: Decode::decode(r)?, name: Decode::decode(r)? },
                 2 => MonChange::Remove { name: Decode::decode(r)?, member: Decode::decode(r)? },
+                3 => MonChange::Ciphers(Decode::decode(r)?),
                 value => {
                     return Err(DecodeError::BadValue { what: "change of monitors", value: value.into() });
                 }

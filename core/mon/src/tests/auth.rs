@@ -373,3 +373,59 @@ fn keys_of_both_kinds_are_made_imported_and_rotated() {
 fn key_of_a(t: &TestMon) -> String {
     t.known("client.a").unwrap().key.to_base64()
 }
+
+#[test]
+fn monitor_map_says_of_which_kinds_keys_are() {
+    use nacre_auth::KeyType;
+    let mut t = TestMon::fresh();
+    let set = |name: &str, value: &str| json!({ "prefix": "mon set", "name": name, "value": value });
+    let dump = |t: &mut TestMon| t.json(json!({ "prefix": "mon dump" }));
+    let kind = |t: &TestMon, name: &str| t.known(name).unwrap().key.kind();
+    assert_eq!(dump(&mut t)["auth_preferred_cipher"], Value::Null);
+    t.run(create("client.a", &[]));
+    assert_eq!(kind(&t, "client.a"), KeyType::Aes);
+    t.run(set("auth_preferred_cipher", "aes256k"));
+    assert_eq!(dump(&mut t)["auth_preferred_cipher"], json!({ "name": "aes256k", "value": 2 }));
+    t.run(create("client.b", &[]));
+    assert_eq!(kind(&t, "client.b"), KeyType::Aes256k);
+    let (code, said, _) = t.command(set("auth_preferred_cipher", "aes256k"));
+    assert_eq!((code, said.as_str()), (0, "already set"));
+
+    // A kind stays allowed while keys are of it.
+    let (code, said, _) = t.command(set("auth_allowed_ciphers", "aes256k"));
+    assert!(code == -16 && said.contains("has a key of type aes: "), "{code} {said}");
+    let names: Vec<String> =
+        t.mon.state.as_ref().unwrap().auth.keys.entities.keys().map(|name| name.to_string()).collect();
+    for name in names {
+        t.run(json!({ "prefix": "auth rotate", "entity": name }));
+    }
+    t.run(set("auth_allowed_ciphers", "aes256k"));
+    let made = json!({ "prefix": "auth get-or-create", "entity": "client.c", "key_type": "aes" });
+    let refused = "keys of type aes are not allowed (auth_allowed_ciphers)";
+    assert_eq!(t.command(made), (-22, refused.to_string(), String::new()));
+    let text = format!("[client.c]\n\tkey = {KEY}\n\tcaps mon = \"allow r\"\n");
+    assert_eq!(t.import(text), (-22, refused.to_string()));
+    for (name, value) in [("auth_preferred_cipher", "aes"), ("auth_service_cipher", "des"), ("x", "aes")] {
+        assert_eq!(t.command(set(name, value)).0, -22, "{name} {value}");
+    }
+}
+
+#[test]
+fn next_keys_of_services_are_of_the_kind_that_is_set() {
+    use nacre_auth::{KeyType, cephx::SERVICE_OSD};
+    let now = Now { mono: Time::from_nanos(1 << 40), wall: Utime { sec: 1_800_000_000, nsec: 0 } };
+    let mut config = config(0, 1, 7);
+    config.auth.required = true;
+    let mut t = TestMon::start_with(config, Omaps::default(), now);
+    let kind = |t: &TestMon| {
+        let keys = &t.mon.state.as_ref().unwrap().auth.keys;
+        keys.rotating[&SERVICE_OSD].current().map(|(_, key)| key.kind())
+    };
+    t.pass(Duration::from_secs(10));
+    assert_eq!(kind(&t), Some(KeyType::Aes));
+    t.run(json!({ "prefix": "mon set", "name": "auth_service_cipher", "value": "aes256k" }));
+    t.pass(Duration::from_secs(60));
+    assert_eq!(kind(&t), Some(KeyType::Aes), "daemons may not have another one yet");
+    t.pass(Duration::from_secs(2 * 3600));
+    assert_eq!(kind(&t), Some(KeyType::Aes256k));
+}

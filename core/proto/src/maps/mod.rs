@@ -17,7 +17,7 @@ mod split;
 pub use flags::{map_flags, osd_state, pool_flags, release};
 pub use incremental::{ApplyError, Incremental};
 pub use mgrmap::{MgrMap, MgrModule, MgrModuleOption, MgrStandby};
-pub use monmap::{MonInfo, MonMap};
+pub use monmap::{AuthCiphers, MonInfo, MonMap};
 pub use osdmap::{FullRatios, MAX_OSDS, Osd, OsdInfo, OsdMap, OsdXinfo};
 pub use placement::{UpActing, is_new_interval};
 pub use pool::{Pool, PoolKind, PoolMerge, PoolOption, PoolSnap};

@@ -6,7 +6,7 @@ use nacre_base::{Epoch, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ceph: `MonMap` v9, readable since v6.
+/// Ceph: `MonMap` v10, readable since v6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonMap {
     pub fsid: Uuid,
@@ -28,6 +28,47 @@ pub struct MonMap {
     pub stretch_mode: bool,
     pub tiebreaker: String,
     pub stretch_marked_down: BTreeSet<String>,
+    /// Since v10, which is written only if it says something else than readers assume of older maps.
+    pub ciphers: AuthCiphers,
+}
+
+/// Which kinds of keys (`CEPH_CRYPTO_*`) users and daemons have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthCiphers {
+    /// Of the state of authentication when services' keys were last replaced out of turn; 0 if never.
+    pub epoch: Epoch,
+    /// Of services' keys, which seal tickets. Ceph: `auth_service_cipher`.
+    pub service: i32,
+    /// Of keys that users and daemons may have, in order. Ceph: `auth_allowed_ciphers`.
+    pub allowed: Vec<i32>,
+    /// Of new keys, unless a command says otherwise. Ceph: `auth_preferred_cipher`.
+    pub preferred: i32,
+}
+
+/// What readers assume of a map that does not say.
+impl Default for AuthCiphers {
+    fn default() -> AuthCiphers {
+        AuthCiphers { epoch: Epoch(0), service: 1, allowed: vec![1, 2], preferred: 1 }
+    }
+}
+
+impl Encode for AuthCiphers {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.epoch.encode(out);
+        self.service.encode(out);
+        self.allowed.encode(out);
+        self.preferred.encode(out);
+    }
+}
+impl Decode for AuthCiphers {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(AuthCiphers {
+            epoch: Decode::decode(r)?,
+            service: Decode::decode(r)?,
+            allowed: Decode::decode(r)?,
+            preferred: Decode::decode(r)?,
+        })
+    }
 }
 
 /// Ceph: `mon_info_t` v5.
@@ -64,6 +105,7 @@ impl MonMap {
             stretch_mode: false,
             tiebreaker: String::new(),
             stretch_marked_down: BTreeSet::new(),
+            ciphers: AuthCiphers::default(),
         }
     }
     /// One more, with the last rank.
@@ -115,7 +157,8 @@ fn decode_features(r: &mut Reader<'_>) -> Result<u64, DecodeError> {
 
 impl Encode for MonMap {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 9, 6, |out| {
+        let says_ciphers = self.ciphers != AuthCiphers::default();
+        versioned(out, if says_ciphers { 10 } else { 9 }, 6, |out| {
             self.fsid.encode(out);
             self.epoch.encode(out);
             self.last_changed.encode(out);
@@ -131,12 +174,15 @@ impl Encode for MonMap {
             self.stretch_mode.encode(out);
             self.tiebreaker.encode(out);
             self.stretch_marked_down.encode(out);
+            if says_ciphers {
+                self.ciphers.encode(out);
+            }
         });
     }
 }
 impl Decode for MonMap {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("MonMap", 9, |r, v| {
+        r.versioned("MonMap", 10, |r, v| {
             if v < 9 {
                 return Err(DecodeError::BadValue { what: "MonMap version", value: v.into() });
             }
@@ -156,6 +202,7 @@ impl Decode for MonMap {
                 stretch_mode: bool::decode(r)?,
                 tiebreaker: String::decode(r)?,
                 stretch_marked_down: BTreeSet::decode(r)?,
+                ciphers: if v >= 10 { Decode::decode(r)? } else { AuthCiphers::default() },
             };
             map.check_ranks()?;
             Ok(map)
