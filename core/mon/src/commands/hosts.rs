@@ -28,6 +28,7 @@ pub const COMMANDS: &[Row] = &[
     ("host check", "check whether a host may join", check),
     ("host register", "register a host", register),
     ("host report", "report the state of a host, and learn what it is to run", report),
+    ("host osd", "for a host with the disk of an OSD: its number and key", osd),
     ("host ls", "list the hosts", ls),
     ("host show", "show a host", show),
 ];
@@ -42,15 +43,20 @@ const SIGNATURES: &[(&str, &str, &str)] = &[
     ),
     ("token ls", "", "rx"),
     ("token rm", "name=id,type=CephString", "rwx"),
-    ("host check", REGISTER, "r"),
+    ("host check", CHECK, "r"),
     ("host register", REGISTER, "rwx"),
     ("host report", "name=name,type=CephString name=want,type=CephString,req=false", "rw"),
+    ("host osd", "name=name,type=CephString name=uuid,type=CephString", "rx"),
     ("host ls", "", "r"),
     ("host show", "name=name,type=CephString", "r"),
 ];
 const REGISTER: &str = "name=name,type=CephString name=uuid,type=CephString name=addr,type=CephString \
                         name=machine,type=CephString name=exact,type=CephBool,req=false \
                         name=location,type=CephString,n=N,req=false";
+
+const CHECK: &str = "name=name,type=CephString name=uuid,type=CephString name=addr,type=CephString \
+                     name=machine,type=CephString name=exact,type=CephBool,req=false \
+                     name=location,type=CephString,n=N,req=false name=holds,type=CephString,n=N,req=false";
 
 /// How long a token is good, and for how many hosts, unless said otherwise.
 const TTL_DEFAULT: u64 = 3600;
@@ -371,6 +377,14 @@ fn check(call: &mut Call<'_>) -> Outcome {
     let name = applicant.check(call)?;
     let mut about = about_cluster(call, &name);
     about.insert("roles".to_string(), json!(token.map(|(_, token)| token.roles.clone())));
+    // Disks of the host hold stores: which of them are OSDs of this cluster that do not run.
+    let map = &call.state.osdmap.map;
+    let is_known = |text: &String| {
+        let id = parse_uuid(text).filter(|id| *id != [0; 16]);
+        id.is_some_and(|id| map.osd_ids().any(|osd| map.osds[osd.index()].uuid == id && !map.is_up(osd)))
+    };
+    let known: Vec<String> = call.args.list("holds").into_iter().filter(is_known).collect();
+    about.insert("known_osds".to_string(), json!(known));
     about.insert("registered".to_string(), json!(applicant.known(call).is_some()));
     call.show_json(about.into())
 }
@@ -492,6 +506,34 @@ fn report(call: &mut Call<'_>) -> Outcome {
     about.insert("monitor".to_string(), monitor_to_run(call, host));
     about.insert("run".to_string(), json!(host.maintenance.is_none()));
     call.show_json(about.into())
+}
+
+/// A disk was moved to this host, or its system was installed anew: what runs the OSD needs its key.
+fn osd(call: &mut Call<'_>) -> Outcome {
+    let (name, host) = own_host(call)?;
+    if !host.roles.contains("osd") {
+        return Err(refuse(
+            errno::EACCES,
+            format!("host {name} may not run OSDs: its token did not allow that"),
+        ));
+    }
+    let text = call.args.text("uuid")?;
+    let id = parse_uuid(&text)
+        .filter(|id| *id != [0; 16])
+        .ok_or_else(|| invalid(format!("`{text}` is no uuid")))?;
+    let map = &call.state.osdmap.map;
+    let osd = map.osd_ids().find(|osd| map.osds[osd.index()].uuid == id);
+    let osd = osd.ok_or_else(|| refuse(errno::ENOENT, format!("the cluster has no OSD with uuid {text}")))?;
+    if map.is_up(osd) {
+        return Err(refuse(
+            errno::EBUSY,
+            format!("osd.{osd} is up: it runs on another host, from another disk"),
+        ));
+    }
+    let entity = AuthName::new(EntityType::Osd, osd.to_string());
+    let key = call.entity(&entity).map(|entity| entity.key.to_base64());
+    let key = key.ok_or_else(|| refuse(errno::ENOENT, format!("{entity} has no key")))?;
+    call.show_json(json!({ "osdid": osd.0, "key": key }))
 }
 
 /// The monitor that a host is to run; with all that it needs if the host asks for that.

@@ -381,3 +381,26 @@ fn labels_and_places_of_hosts_change() {
     let (code, said, _) = t.command(json!({ "prefix": "orch host add", "hostname": "five" }));
     assert!(code == -95 && said.contains("nacre token new"), "{said}");
 }
+
+#[test]
+fn host_with_the_disk_of_an_osd_gets_its_identity_unless_it_runs() {
+    let mut t = TestMon::fresh();
+    let osds = three_hosts(&mut t);
+    let uuid = "02020202-0202-0202-0202-020202020202"; // of osd.1
+    let key = "AQDQjwBrERI2MBAAKeVq3JrjKEFzKUQUolM8CQ==";
+    t.run(json!({ "prefix": "auth get-or-create", "entity": "osd.1", "caps": ["osd", "allow *"] }));
+    let have = t.run(json!({ "prefix": "auth get-key", "entity": "osd.1" }));
+    assert_ne!(have, key);
+    let agent = AuthName::parse("client.host.three").unwrap();
+    let ask = |t: &mut TestMon, uuid: &str| {
+        let conn = enter(t, &agent);
+        told(t, conn, json!({ "prefix": "host osd", "name": "three", "uuid": uuid }), "")
+    };
+    let (code, said, _) = ask(&mut t, uuid);
+    assert!(code == -16 && said.contains("osd.1 is up"), "{said}");
+    t.event(Event::Closed { conn: osds[1], why: Closed::Reset });
+    t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert_eq!(ask(&mut t, uuid).2, json!({ "osdid": 1, "key": have }));
+    assert_eq!(ask(&mut t, "09090909-0202-0202-0202-020202020202").0, -2);
+    assert_eq!(ask(&mut t, "00000000-0000-0000-0000-000000000000").0, -22);
+}

@@ -78,7 +78,8 @@ const MGR: &[Rule] = &[
 const NEW_HOST: &[Rule] = &[Command("host check", &[]), Command("host register", &[])];
 
 /// The agent of a host reports, and reads the maps.
-const HOST: &[Rule] = &[Command("host report", &[]), Command("host leave", &[]), Service("log", W)];
+const HOST: &[Rule] =
+    &[Command("host report", &[]), Command("host leave", &[]), Command("host osd", &[]), Service("log", W)];
 
 const MON_R: &[Rule] = &[Service("mon", R)];
 
