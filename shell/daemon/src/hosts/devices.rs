@@ -1,6 +1,6 @@
 //! Devices of a host: which may become OSDs, and how they do.
 
-use crate::ask::command_with;
+use crate::ask::{ask, command_with};
 use crate::config::{DaemonConfig, KindConfig};
 use crate::device::Target;
 use crate::format::link_to;
@@ -13,12 +13,13 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use nacre_auth::Secret;
 use nacre_node::{BlockingClient, FileDisk};
-use nacre_store::{Options as StoreOptions, Store};
+use nacre_store::{Disk, Options as StoreOptions, Store};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -60,6 +61,18 @@ pub struct Candidate {
     pub size: u64,
     /// None: it may.
     pub rejected: Option<Rejected>,
+    /// It holds a store, whose uuid this is. Whether that is one of the cluster's OSDs, the monitors know.
+    pub holds: Option<Uuid>,
+}
+
+impl Candidate {
+    /// What is to be done with a device that may become an OSD, or is one.
+    pub fn plan(&self) -> PlannedOsd {
+        match self.holds {
+            Some(uuid) => PlannedOsd::adopted(self.path.clone(), uuid),
+            None => PlannedOsd::new(self.path.clone()),
+        }
+    }
 }
 
 /// Why not.
@@ -119,6 +132,7 @@ fn inspect(path: &Path) -> Candidate {
         path: path.to_path_buf(),
         size: 0,
         rejected: Some(Rejected { what, cure: cure.to_string() }),
+        holds: None,
     };
     match fs::metadata(path) {
         Err(e) => {
@@ -133,6 +147,10 @@ fn inspect(path: &Path) -> Candidate {
         Ok(_) => {}
     }
     match Target::open_any(path, false) {
+        Err(_) if let Some((size, uuid)) = store_on(path) => {
+            let cure = "join the cluster that it belongs to, or, if its data is not needed, make it blank";
+            Candidate { size, holds: Some(uuid), ..rejected("holds the store of an OSD".to_string(), cure) }
+        }
         Err(e) => {
             let text = format!("{e:#}");
             // The path is the name of the check, and there is nothing to force here.
@@ -146,14 +164,25 @@ fn inspect(path: &Path) -> Candidate {
         Ok(target) if target.len < SIZE_MIN.0 => {
             rejected(format!("has {} bytes, the minimum is {SIZE_MIN}", target.len), "name a larger device")
         }
-        Ok(target) => Candidate { path: path.to_path_buf(), size: target.len, rejected: None },
+        Ok(target) => Candidate { path: path.to_path_buf(), size: target.len, rejected: None, holds: None },
     }
+}
+
+/// The size and the uuid of the store on a device that no daemon uses.
+fn store_on(path: &Path) -> Option<(u64, Uuid)> {
+    let disk = FileDisk::open(path).ok()?;
+    let (store, _) = Store::open_paged(Arc::new(disk.clone())).ok()?;
+    Some((disk.len(), Uuid::from_bytes(store.uuid())))
 }
 
 impl PlannedOsd {
     /// For a device that was accepted.
-    pub fn new(path: PathBuf) -> PlannedOsd {
+    fn new(path: PathBuf) -> PlannedOsd {
         PlannedOsd { path, uuid: Uuid::new_v4(), id: None, key: None, state: DeviceState::Accepted }
+    }
+    /// For a device that holds an OSD of the cluster.
+    fn adopted(path: PathBuf, uuid: Uuid) -> PlannedOsd {
+        PlannedOsd { path, uuid, id: None, key: None, state: DeviceState::Formatted }
     }
 }
 
@@ -199,6 +228,9 @@ fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Blocking
     if let (Some(id), None) = (planned.id, &planned.key) {
         return Ok(id);
     }
+    if planned.state == DeviceState::Formatted {
+        return adopt(dir, config, at, client);
+    }
     let text = planned.key.clone().unwrap_or_else(|| keyrings::new_key().to_base64());
     let key = Secret::from_base64(&text)?;
     let (uuid, path) = (planned.uuid, planned.path.clone());
@@ -216,6 +248,22 @@ fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Blocking
     write_secret(&keyring, &keyrings::text_of_osd(id, &key))?;
     config.devices[at].id = Some(id);
     config.devices[at].key = None;
+    dir.save(config)?;
+    Ok(id)
+}
+
+/// Has the monitors tell the identity of an OSD that a device holds already.
+fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
+    let PlannedOsd { path, uuid, .. } = config.devices[at].clone();
+    let words =
+        json!({ "prefix": "host osd", "name": config.name, "uuid": uuid.to_string(), "format": "json" });
+    let answer =
+        ask(client, &words).with_context(|| format!("cannot take over the OSD on {}", path.display()))?;
+    let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
+    let (id, key) = id.zip(answer["key"].as_str()).context("the monitors did not say which OSD that is")?;
+    write_secret(&dir.layout().keyring(id), &keyrings::text_of_osd(id, &Secret::from_base64(key)?))?;
+    link_to(&path, &dir.layout().store(&DaemonName::Osd(id)))?;
+    config.devices[at].id = Some(id);
     dir.save(config)?;
     Ok(id)
 }

@@ -397,8 +397,9 @@ mod tests {
         let dir = HostDir::at(&folder.path().join("host")).unwrap();
         assert!(HostDir::open(folder.path()).unwrap_err().to_string().contains("nacre init"));
         dir.make().unwrap();
-        dir.save(&config()).unwrap();
-        assert_eq!(dir.load().unwrap(), Some(config()));
+        let config = config();
+        dir.save(&config).unwrap();
+        assert_eq!(dir.load().unwrap(), Some(config));
         let mode = fs::metadata(dir.root().join("host.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

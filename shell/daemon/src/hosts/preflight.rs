@@ -153,9 +153,10 @@ impl Preflight {
 
     /// Devices that a person named must all be usable; others are left out.
     pub fn devices(&mut self, candidates: &[Candidate], named: bool) {
-        for Candidate { path, size, rejected } in candidates {
+        for Candidate { path, size, rejected, holds } in candidates {
             let path = path.display().to_string();
             match rejected {
+                None if holds.is_some() => self.ok(&path, "holds an OSD of this cluster, which goes on here"),
                 None => self.ok(&path, format!("blank, {}", Size(*size))),
                 Some(reason) if named => self.fail(&path, reason.what.clone(), reason.cure.clone()),
                 Some(reason) => self.warn(&path, format!("left out: {}", reason.what), reason.cure.clone()),
@@ -299,8 +300,8 @@ mod tests {
     #[test]
     fn named_device_must_be_usable_and_others_are_left_out() {
         let rejected = Rejected { what: "contains data".into(), cure: "wipe it".into() };
-        let bad = Candidate { path: "/dev/a".into(), size: 1 << 40, rejected: Some(rejected) };
-        let good = Candidate { path: "/dev/b".into(), size: 1 << 40, rejected: None };
+        let bad = Candidate { path: "/dev/a".into(), size: 1 << 40, rejected: Some(rejected), holds: None };
+        let good = Candidate { path: "/dev/b".into(), size: 1 << 40, rejected: None, holds: None };
         for (named, faults) in [(true, 1), (false, 0)] {
             let mut table = Preflight::default();
             table.devices(&[bad.clone(), good.clone()], named);

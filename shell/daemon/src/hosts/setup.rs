@@ -10,7 +10,7 @@ use crate::device::say;
 use crate::host::hostname;
 use crate::hosts::agent;
 use crate::hosts::devices::{Candidate, Devices, make_osds};
-use crate::hosts::dir::{DATA_DEFAULT, HostConfig, HostDir, PlannedOsd, Setup, write_secret};
+use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Setup, write_secret};
 use crate::hosts::monitor::new_monitor;
 use crate::hosts::preflight::{Preflight, networks};
 use crate::hosts::systemd;
@@ -165,7 +165,8 @@ fn plan_cluster(dir: &HostDir, options: &Options) -> Result<(HostConfig, Preflig
     config.mons = vec![addr];
     config.networks.public.clone_from(&options.network);
     config.networks.cluster.clone_from(&options.cluster_network);
-    preflight_host(&mut preflight, dir, &mut config, options, true)?;
+    let candidates = options.devices.candidates()?;
+    preflight_host(&mut preflight, dir, &mut config, options, &candidates, true)?;
     Ok((config, preflight))
 }
 
@@ -178,11 +179,19 @@ fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(Hos
     let mut config = new_config(dir, fsid, guess, options, Setup::Joining)?;
     config.mons = mons;
     preflight.monitors(guess, &config.mons);
-    let about = (preflight.faults() == 0).then(|| check_with_monitors(token, &config, options));
+    let mut candidates = options.devices.candidates()?;
+    let about = (preflight.faults() == 0).then(|| check_with_monitors(token, &config, options, &candidates));
     let public =
         |about: &Value| about["public_network"].as_str().filter(|text| !text.is_empty()).map(String::from);
     match about {
         Some(Ok(about)) => {
+            let known: Vec<&str> =
+                about["known_osds"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+            for candidate in &mut candidates {
+                if candidate.holds.is_some_and(|uuid| known.contains(&uuid.to_string().as_str())) {
+                    candidate.rejected = None;
+                }
+            }
             let registered = about["registered"] == json!(true);
             let name = about["name"].as_str().unwrap_or_default();
             preflight.ok("token", if registered { "good: this host used it before" } else { "good" });
@@ -212,7 +221,7 @@ fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(Hos
             "make one with `nacre token new --roles osd`, or use --devices none",
         );
     }
-    preflight_host(&mut preflight, dir, &mut config, options, roles.contains("mon"))?;
+    preflight_host(&mut preflight, dir, &mut config, options, &candidates, roles.contains("mon"))?;
     Ok((config, preflight))
 }
 
@@ -240,6 +249,7 @@ fn preflight_host(
     dir: &HostDir,
     config: &mut HostConfig,
     options: &Options,
+    candidates: &[Candidate],
     may_have_monitor: bool,
 ) -> Result<()> {
     let network = options.network.as_deref().or(config.networks.public.as_deref());
@@ -249,12 +259,11 @@ fn preflight_host(
         config.cluster_addr = own_address_in(&networks(&text)?, Some(config.addr.ip()));
         preflight.cluster_address(config.cluster_addr, &text);
     }
-    let candidates = options.devices.candidates()?;
     let usable: Vec<&Candidate> = candidates.iter().filter(|found| found.rejected.is_none()).collect();
-    config.devices = usable.iter().map(|found| PlannedOsd::new(found.path.clone())).collect();
+    config.devices = usable.iter().map(|found| found.plan()).collect();
     preflight.ports(config.addr, may_have_monitor, usable.len() + usize::from(may_have_monitor));
     preflight.memory(usable.len(), config.memory);
-    preflight.devices(&candidates, matches!(options.devices, Devices::List(_)));
+    preflight.devices(candidates, matches!(options.devices, Devices::List(_)));
     match dir.has_other_content() {
         true => preflight.fail(
             "folder",
@@ -362,14 +371,16 @@ fn check_with_monitors(
     token: &JoinToken,
     config: &HostConfig,
     options: &Options,
+    candidates: &[Candidate],
 ) -> Result<Value, NotAdmitted> {
     // The address is not settled yet: it may follow from the cluster's network.
     let given = options.addr.as_ref().and_then(|_| address(options, options.network.as_deref()).ok());
     let mut config = config.clone();
     config.addr = given.unwrap_or(config.addr);
     let client = connect(token);
-    let answer =
-        command(&client, &register_words("host check", &config, options.name.is_some()), CHECK_TIMEOUT);
+    let mut words = register_words("host check", &config, options.name.is_some());
+    words["holds"] = candidates.iter().filter_map(|found| Some(found.holds?.to_string())).collect();
+    let answer = command(&client, &words, CHECK_TIMEOUT);
     let answer = answer.map_err(|e| why_not(token, &client, &e))?;
     serde_json::from_slice(&answer).map_err(|e| NotAdmitted {
         check: "monitors",
@@ -408,11 +419,15 @@ fn why_not(token: &JoinToken, client: &BlockingClient, error: &anyhow::Error) ->
 
 /// Shows the table and the plan, and asks. False if nothing is to be done.
 fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Result<bool> {
-    let devices: Vec<String> = config.devices.iter().map(|osd| osd.path.display().to_string()).collect();
+    let in_state = |formatted: bool| -> Vec<String> {
+        let osds = config.devices.iter().filter(|osd| (osd.state == DeviceState::Formatted) == formatted);
+        osds.map(|osd| osd.path.display().to_string()).collect()
+    };
+    let (devices, taken_over) = (in_state(false), in_state(true));
     if options.format == Format::Json && options.check_only {
         let mut value: Value = serde_json::from_str(&preflight.show(Format::Json)?)?;
         value["ok"] = json!(preflight.faults() == 0);
-        value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices });
+        value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices, "take_over": taken_over });
         say(format_args!("{}", serde_json::to_string_pretty(&value)?));
     } else {
         tell_person(options, format_args!("{}", preflight.show(Format::Table)?));
@@ -427,6 +442,9 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
                 tell_person(options, format_args!("Formatted, each for one OSD: {}.", devices.join(", ")))
             }
         }
+    }
+    if !taken_over.is_empty() {
+        tell_person(options, format_args!("Taken over with their OSDs: {}.", taken_over.join(", ")));
     }
     let faults = preflight.faults();
     ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
