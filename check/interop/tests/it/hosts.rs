@@ -272,6 +272,28 @@ fn host_is_maintained_leaves_and_is_removed_when_it_is_lost() {
     succeed(net.join(4, &again, addr(4), &[&path]).args(["--name", "h4"])).unwrap();
     wait_until("the host to be back", MINUTE, || Ok(all_clean(5, 5))).unwrap();
 
+    // Its system is installed anew, and its disk is kept: the OSD goes on with its data.
+    let before = net.json(1, 1, "ceph osd dump").unwrap()["osds"].to_string();
+    succeed(&mut net.nacre(4, "host stop")).unwrap();
+    fs::remove_dir_all(net.data(4)).unwrap();
+    let four = net.token(1, "").unwrap();
+    let said = refusal(net.join(4, &four, addr(4), &[&path]).args(["--name", "h4"]));
+    assert!(said.contains("a host h4 at 10.9.0.4 already"), "{said}");
+    wait_until("the OSD to be down", MINUTE, || Ok(status()["osdmap"]["num_up_osds"] == 4)).unwrap();
+    let free = net.token(1, "--uses 9").unwrap();
+    let said = succeed(
+        net.nacre(4, "join --addr 10.9.0.4:3301 --name h4b --no-systemd --yes --devices")
+            .arg(&path)
+            .arg(&free),
+    )
+    .unwrap();
+    assert!(said.contains("Taken over with their OSDs"), "{said}");
+    let after = net.json(1, 1, "ceph osd dump").unwrap()["osds"].to_string();
+    assert_eq!(before.matches("\"uuid\"").count(), after.matches("\"uuid\"").count());
+    wait_until("the OSD to be back", MINUTE, || Ok(status()["osdmap"]["num_up_osds"] == 5)).unwrap();
+    succeed(&mut net.nacre(1, "host rm h4 --lost --yes")).unwrap();
+    wait_until("the cluster to be whole", MINUTE, || Ok(all_clean(5, 5))).unwrap();
+
     // A host is lost for good.
     net.kill_all(5).unwrap();
     let lost = || Ok(status()["osdmap"]["num_up_osds"] == 4);
