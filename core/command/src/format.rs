@@ -18,8 +18,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the command asks for. One that there is no formatter for is like none, as in Ceph: also
-    /// `yaml`, which only a few modules of Ceph's manager know.
+    /// The format that the command asks for. One that there is no formatter for is like none, as in Ceph:
+    /// also `yaml`, which only a few modules of Ceph's manager know.
     pub fn of(args: Args<'_>) -> Format {
         match args.str("format") {
             "json" => Format::Json,

@@ -56,8 +56,8 @@ impl Layout {
         Layout { root: command.replace(' ', "_").into(), end: End::Flush, elements: Vec::new() }
     }
 
-    /// The name of an array's elements. The path has the keys that lead to the array; it is empty for an array
-    /// that is the whole output.
+    /// The name of an array's elements. The path has the keys that lead to the array; it is empty for an
+    /// array that is the whole output.
     pub(crate) fn element(&self, path: &[&str]) -> Cow<'_, str> {
         let fits = |pattern: &str| match pattern.strip_suffix(".*") {
             Some(parent) => !path.is_empty() && *path.iter().rev().nth(1).unwrap_or(&&*self.root) == parent,

@@ -29,8 +29,9 @@ pub fn build_id() -> String {
 mod tests {
     use super::*;
 
-    /// How programs read it: by blanks (ceph_exporter, cephadm), by what precedes the version (Rook), by an id in
-    /// parentheses right behind it (Proxmox, Ceph's dashboard), and by the last number after a blank (Proxmox).
+    /// How programs read it: by blanks (ceph_exporter, cephadm), by what precedes the version (Rook), by
+    /// an id in parentheses right behind it (Proxmox, Ceph's dashboard), and by the last number after a
+    /// blank (Proxmox).
     #[test]
     fn version_is_read_by_what_reads_cephs() {
         let said = ceph_version();

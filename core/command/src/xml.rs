@@ -1,7 +1,8 @@
 //! A value as XML, as Ceph's formatter writes it.
 //!
-//! Each value is an element that is called like its key. An array is an element with one for each of its values.
-//! Names are not made valid: where Ceph puts hosts or versions into keys, its XML has elements with such names.
+//! Each value is an element that is called like its key. An array is an element with one for each of its
+//! values. Names are not made valid: where Ceph puts hosts or versions into keys, its XML has elements
+//! with such names.
 
 use crate::Layout;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! What daemons say of the machine that they run on, by Ceph's names: `ceph osd metadata` and `ceph mon metadata`
-//! show it.
+//! What daemons say of the machine that they run on, by Ceph's names: `ceph osd metadata` and `ceph mon
+//! metadata` show it.
 
 use crate::device;
 use std::collections::BTreeMap;
@@ -90,8 +90,8 @@ pub fn interface_of(ip: IpAddr) -> Option<String> {
     }
 }
 
-/// The kernel's routes: interface, destination, gateway, flags, three counters, and mask. Addresses are words of
-/// the machine. The interface is the one that has the network of the address without a gateway.
+/// The kernel's routes: interface, destination, gateway, flags, three counters, and mask. Addresses are
+/// words of the machine. The interface is the one that has the network of the address without a gateway.
 fn interface_v4(ip: Ipv4Addr, routes: &str) -> Option<String> {
     let word = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::to_ne_bytes).map(u32::from_be_bytes);
     let route = |line: &str| {

@@ -1,8 +1,8 @@
-//! The audit channel of the cluster log: each command with its caller, when it arrives and when what it changed
-//! is committed.
+//! The audit channel of the cluster log: each command with its caller, when it arrives and when what it
+//! changed is committed.
 //!
-//! Lines of commands that change nothing wait for the next batch, at most a second. What may be secret is left
-//! out.
+//! Lines of commands that change nothing wait for the next batch, at most a second. What may be secret is
+//! left out.
 
 use crate::commands;
 use crate::mon::{CommandRequest, Via};

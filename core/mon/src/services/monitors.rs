@@ -1,8 +1,8 @@
 //! What monitors say of themselves and of their sessions.
 //!
-//! Each monitor tells the leader what machine it runs on and which versions of clients and daemons have sessions
-//! with it. What machines they run on is agreed on, so it is known of a monitor that is down as well (Ceph:
-//! `MonMetadata`). The sessions are only known to the leader.
+//! Each monitor tells the leader what machine it runs on and which versions of clients and daemons have
+//! sessions with it. What machines they run on is agreed on, so it is known of a monitor that is down as
+//! well (Ceph: `MonMetadata`). The sessions are only known to the leader.
 
 use crate::mon::MonConfig;
 use crate::pending_txn::PendingTxn;

@@ -1,5 +1,5 @@
-//! Modules of the manager. What Nacre has of them is built in and always on. Others can be named as enabled, and do
-//! nothing.
+//! Modules of the manager. What Nacre has of them is built in and always on. Others can be named as
+//! enabled, and do nothing.
 
 use nacre_proto::maps::MgrModule;
 use std::collections::{BTreeMap, BTreeSet};
