@@ -154,7 +154,7 @@ impl PendingTxn {
         let weight = if known.xinfo.old_weight == 0 { Osd::IN } else { known.xinfo.old_weight };
         self.set_weight(osd, weight);
         self.edit(|inc| {
-            // The map clears it for an OSD that is in. What the change says of the OSD itself comes after that.
+            // The map clears it for an OSD that is in, before it takes what the change says of the OSD.
             if let Some(xinfo) = inc.new_xinfo.get_mut(&osd) {
                 xinfo.old_weight = 0;
             }

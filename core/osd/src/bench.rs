@@ -22,7 +22,7 @@ const WINDOW: usize = 64;
 /// The object that is written over again from its start once it has this many bytes.
 const SPAN: u64 = 64 << 20;
 
-/// How much a benchmark may write, so that it ends soon and clients hardly notice. The options of Ceph's names.
+/// How much a benchmark may write, so that it ends soon and clients hardly notice. Options with Ceph's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BenchLimits {
     /// `osd_bench_max_block_size`

@@ -127,6 +127,7 @@ impl Options {
     pub fn backs_off_at_once(&self) -> bool {
         self.settings.backs_off_at_once
     }
+    /// How much `ceph tell osd.N bench` may write.
     pub fn bench(&self) -> BenchLimits {
         self.settings.bench
     }

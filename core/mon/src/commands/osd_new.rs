@@ -1,7 +1,7 @@
 //! `osd new`: an OSD gets its number, its key, and what encrypts its disk.
 //!
 //! `ceph-volume` keeps the key of an encrypted disk with the monitors (Ceph: the lockbox): under a config key
-//! that one user may read, whose own key is in the clear on the disk. All of it goes when the OSD goes for good.
+//! that one user may read, whose own key is in the clear on the disk. All of it is removed with the OSD.
 
 use super::auth::{self, invalid};
 use super::config::{VALUE_MAX, too_large};

@@ -105,10 +105,10 @@ pub mod release {
     pub fn name(number: u8) -> Option<&'static str> {
         NAMES.get(usize::from(number.checked_sub(LUMINOUS)?)).copied()
     }
-    /// The newest release that the features of a peer tell apart, as a name. From Luminous to Pacific they tell nothing.
+    /// The name of a peer's release, by its features. They do not tell those from Luminous to Pacific apart.
     pub fn of_features(features: u64) -> &'static str {
-        // Bits of servers of a release, which its clients have as well. The one of Reef had another meaning up to Pacific,
-        // whose peers still set it.
+        // Bits of servers of a release, which its clients have as well. The one of Reef had another meaning
+        // before, and peers up to Pacific set it.
         const QUINCY: u64 = 1 << 33;
         const REEF: u64 = 1 << 31 | QUINCY;
         const SQUID: u64 = 1 << 49;

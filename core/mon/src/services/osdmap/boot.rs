@@ -120,8 +120,8 @@ impl OsdMonitor {
     }
 }
 
-/// Places a booting OSD in the CRUSH map: where `crush_location` says, or below its host. One that is somewhere
-/// else already stays there, unless its disk moved to another host.
+/// Places a booting OSD in the CRUSH map: where `crush_location` says, or below its host. One that is
+/// somewhere else already stays there, unless its disk moved to another host.
 fn place(cx: &Context<'_>, osd: OsdId, boot: &OsdBoot, pending: &mut PendingTxn) {
     let set = cx.state.config_values("osd".to_string(), osd.to_string(), boot.host.clone());
     let option = |name: &str| {
