@@ -10,8 +10,8 @@ const BASE: [(&str, &[&str]); 9] = [
     ("perf", &[]),
     ("wire", &["base"]),
     ("crush", &["wire", "base"]),
-    ("proto", &["crush", "wire", "base"]),
-    ("command", &["proto", "options", "base"]),
+    ("proto", &["crush", "perf", "wire", "base"]),
+    ("command", &["proto", "options", "perf", "base"]),
     ("auth", &["proto", "wire", "base"]),
     ("machine", &["auth", "proto", "wire", "base"]),
 ];

@@ -102,7 +102,7 @@ fn admin_socket_survives_bad_requests_and_serves_many_clients() {
         assert!(answer[4..].starts_with(b"ERROR: (22) Invalid argument\n"), "{bad}: {}", text(&answer));
         assert_eq!(u32::from_be_bytes(answer[..4].try_into().unwrap()) as usize, answer.len() - 4);
     }
-    // Idle clients keep nobody else waiting, as long as they are not too many.
+    // Idle clients keep no other client waiting, as long as they are not too many.
     let idle: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&osd).unwrap()).collect();
     let askers: Vec<_> = (0..40)
         .map(|_| {

@@ -190,7 +190,7 @@ impl Osd {
             .map(|(conn, _)| *conn)
             .collect();
         clients.into_iter().for_each(|conn| self.share_map(conn, None, out));
-        // Whoever knows the map first sends nothing to us that is for others. New backoffs may begin after
+        // A client that has the map sends nothing here that is for others. New backoffs may begin after
         // that.
         self.end_backoffs(out);
         for (conn, tid, op) in std::mem::take(&mut self.waiting_for_map.ops) {
