@@ -118,8 +118,8 @@ impl Keys {
         entropy: &mut Entropy,
     ) -> Option<Given> {
         let (secret_id, key) = self.rotating.get(&service)?.current()?;
-        // Both ends must know the kind: the holder, and the service's daemons, of which some may be older. The
-        // monitors themselves have all kinds.
+        // Both ends must know the kind: the holder, and the service's daemons, of which some may be older.
+        // The monitors themselves know all kinds.
         let kind = if service == SERVICE_AUTH { holder.key_type } else { holder.key_type.min(key.kind()) };
         let validity = self.lifetimes.of(service);
         let of_service = crate::cephx::service_name(service);

@@ -132,8 +132,8 @@ impl Session {
         {
             return self.finish(End::Stalled { unsent: self.unsent(), since });
         }
-        // Clients get no keepalive: Linux's closes a connection on which one arrives. The kernel of a client's
-        // host is asked instead (`watch_host`).
+        // Clients get no keepalive: Linux's closes a connection on which one arrives. The kernel of a
+        // client's host is asked instead (`watch_host`).
         if matches!(self.peer_kind.get(), None | Some(EntityType::Client)) {
             return;
         }

@@ -11,8 +11,8 @@ struct Release {
 }
 
 impl Release {
-    /// None, and said so, where the mirror lacks the suite or the machine lets no test change its mounts. Made
-    /// once for a target folder.
+    /// None, and said so, where the mirror lacks the suite or the machine lets no test change its mounts.
+    /// Made once for a target folder.
     fn of_suite(suite: &str) -> Option<Release> {
         let skipped = |why: &str| {
             println!("skipped: {why}");

@@ -174,8 +174,8 @@ pub(super) fn forget(call: &mut Call<'_>, name: AuthName) -> bool {
     known
 }
 
-/// Of which kind a new key is to be: the one named, or else the newer one of the preferred kind and of that of
-/// the asking client's own key, which is the newest that the client is known to understand.
+/// Of which kind a new key is to be: the one named, or else the newer one of the preferred kind and of that
+/// of the asking client's own key, which is the newest that the client is known to understand.
 fn key_type(call: &Call<'_>) -> Result<KeyType, Refusal> {
     match call.args.text_opt("key_type").as_deref() {
         None | Some("preferred") => {
