@@ -282,7 +282,8 @@ fn host_is_maintained_leaves_and_is_removed_when_it_is_lost() {
     wait_until("the OSD to be down", MINUTE, || Ok(status()["osdmap"]["num_up_osds"] == 4)).unwrap();
     let free = net.token(1, "--uses 9").unwrap();
     let said = succeed(
-        net.nacre(4, "join --addr 10.9.0.4:3301 --name h4b --no-systemd --yes --devices")
+        net.nacre(4, "join --addr 10.9.0.4:3301 --name h4b --no-systemd --yes")
+            .arg("--devices")
             .arg(&path)
             .arg(&free),
     )
