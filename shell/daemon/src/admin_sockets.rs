@@ -1,8 +1,9 @@
-//! Admin sockets: a UNIX socket for each daemon of this process, `ceph-osd.0.asok` in the directory of pid files.
+//! Admin sockets: a UNIX socket for each daemon of this process, `ceph-osd.0.asok` in the directory of pid
+//! files.
 //!
-//! They take the commands that `ceph tell` takes, from programs that may read the socket's file: no keys, and no
-//! monitors, are needed. One thread serves the sockets of all daemons, so that no client of them keeps a daemon
-//! from its work.
+//! They take the commands that `ceph tell` takes, from programs that may read the socket's file: no keys, and
+//! no monitors, are needed. One thread serves the sockets of all daemons, so that no client of them keeps a
+//! daemon from its work.
 
 use crate::files::make_dir;
 use crate::name::DaemonName;

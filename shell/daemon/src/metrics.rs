@@ -1,7 +1,8 @@
 //! Serves metrics over HTTP, at an address of each monitor, for Prometheus and what reads its format.
 //!
 //! What is on the page is the monitor's (`nacre_mon::MetricsPage`). A thread beside the monitor follows the
-//! configured address, takes requests and answers them, so that no client of it keeps the monitor from its work.
+//! configured address, takes requests and answers them, so that no client of it keeps the monitor from its
+//! work.
 
 use crate::image_tasks::{ImageMetrics, Manager, Order};
 use anyhow::{Context, Result, bail};

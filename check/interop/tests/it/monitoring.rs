@@ -189,7 +189,10 @@ fn every_monitor_answers_and_one_of_them_has_metrics() {
         || Ok(TcpStream::connect(host(other)).is_err()),
     )
     .unwrap();
-    assert_eq!(c.json("ceph mgr services").unwrap(), serde_json::json!({}));
+    wait_until("the service not to be named", Duration::from_secs(10), || {
+        Ok(c.json("ceph mgr services")? == serde_json::json!({}))
+    })
+    .unwrap();
     c.run(&format!("ceph config set mgr mgr/prometheus/server_port {port}")).unwrap();
     wait_until("the new port to answer", Duration::from_secs(10), || {
         Ok(TcpStream::connect(("127.0.0.1", port)).is_ok())

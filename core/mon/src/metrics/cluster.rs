@@ -5,8 +5,8 @@ use crate::services::Context;
 use crate::services::health::{Severity, overall};
 use crate::services::mgr::modules::ALWAYS_ON;
 
-/// Warnings that Ceph's alerts ask for, or subtract from others, are shown as zero while they are not raised. So a
-/// rule that is not broken has data.
+/// Warnings that Ceph's alerts ask for, or subtract from others, are shown as zero while they are not
+/// raised. So a rule that is not broken has data.
 const EXPECTED: [(&str, &str); 24] = [
     ("MON_CLOCK_SKEW", WARN),
     ("MON_DOWN", WARN),

@@ -1,9 +1,9 @@
-//! What the leader shows to Prometheus, under the names and labels of the module `prometheus` of Ceph 16.2, so
-//! that Ceph's alerts and boards work.
+//! What the leader shows to Prometheus, under the names and labels of the module `prometheus` of Ceph 16.2,
+//! so that Ceph's alerts and boards work.
 //!
-//! A pure function of what the leader knows. `cluster` has health, monitors and managers, `osds` the OSDs with
-//! their counters, `pools` the pools with their placement groups. Metrics of images come from beside the monitor,
-//! as their names are in the pools.
+//! A pure function of what the leader knows. `cluster` has health, monitors and managers, `osds` the OSDs
+//! with their counters, `pools` the pools with their placement groups. Metrics of images come from beside the
+//! monitor, as their names are in the pools.
 
 mod cluster;
 mod osds;
@@ -34,7 +34,8 @@ pub enum MetricsPage {
 /// What a monitor that does not lead does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standby {
-    /// It answers with a page without metrics. Then all monitors may be collected from: one of them has metrics.
+    /// It answers with a page without metrics. Then all monitors may be collected from: one of them has
+    /// metrics.
     Empty,
     /// It sends the program to the leader.
     Redirect,

@@ -210,7 +210,8 @@ mod tests {
             checks.answered(now(30_001).mono, member, 3, now(30_000).wall);
         }
         assert_eq!(checks.begin(now(300_000), CONFIG, ALLOWED, vec![2, 3]), None);
-        // A monitor that is new is asked at once, one that left is forgotten, and one that is silent is left out.
+        // A monitor that is new is asked at once, one that left is forgotten, and one that is silent is left
+        // out.
         assert_eq!(checks.begin(now(301_000), CONFIG, ALLOWED, vec![3, 5]), Some(5));
         assert_eq!(checks.clocks.keys().copied().collect::<Vec<_>>(), [3]);
         checks.answered(now(301_001).mono, 3, 5, now(301_000).wall);
