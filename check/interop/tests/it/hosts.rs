@@ -288,7 +288,7 @@ fn host_is_maintained_leaves_and_is_removed_when_it_is_lost() {
             .arg(&free),
     )
     .unwrap();
-    assert!(said.contains("Taken over with their OSDs"), "{said}");
+    assert!(said.contains("To take over with their OSDs"), "{said}");
     let after = net.json(1, 1, "ceph osd dump").unwrap()["osds"].to_string();
     assert_eq!(before.matches("\"uuid\"").count(), after.matches("\"uuid\"").count());
     wait_until("the OSD to be back", MINUTE, || Ok(status()["osdmap"]["num_up_osds"] == 5)).unwrap();

@@ -424,29 +424,29 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
         osds.map(|osd| osd.path.display().to_string()).collect()
     };
     let (devices, taken_over) = (in_state(false), in_state(true));
+    let faults = preflight.faults();
     if options.format == Format::Json && options.check_only {
         let mut value: Value = serde_json::from_str(&preflight.show(Format::Json)?)?;
-        value["ok"] = json!(preflight.faults() == 0);
+        value["ok"] = json!(faults == 0);
         value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices, "take_over": taken_over });
         say(format_args!("{}", serde_json::to_string_pretty(&value)?));
     } else {
         tell_person(options, format_args!("{}", preflight.show(Format::Table)?));
+        ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
         let what = match config.setup {
-            Setup::Founding => "begins cluster",
-            _ => "joins cluster",
+            Setup::Founding => "will begin cluster",
+            _ => "will join cluster",
         };
         tell_person(options, format_args!("{} at {} {what} {}.", config.name, config.addr.ip(), config.fsid));
-        match devices.is_empty() {
-            true => tell_person(options, format_args!("No device is formatted.")),
-            false => {
-                tell_person(options, format_args!("Formatted, each for one OSD: {}.", devices.join(", ")))
-            }
+        let list = match devices.is_empty() {
+            true => "none".to_string(),
+            false => devices.join(", "),
+        };
+        tell_person(options, format_args!("Devices to format, each for one OSD: {list}."));
+        if !taken_over.is_empty() {
+            tell_person(options, format_args!("To take over with their OSDs: {}.", taken_over.join(", ")));
         }
     }
-    if !taken_over.is_empty() {
-        tell_person(options, format_args!("Taken over with their OSDs: {}.", taken_over.join(", ")));
-    }
-    let faults = preflight.faults();
     ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
     if options.check_only {
         return Ok(false);
