@@ -164,8 +164,8 @@ impl HostNet {
     }
 
     /// Runs a shell command on a host as on a machine of its own: `/var/lib/nacre` and `/etc/ceph` are the
-    /// host's, and so is its disk `/dev/vdb`, a file. Hosts share the working directory and, with clients, the
-    /// content of `/etc/ceph`, which an administrator would copy.
+    /// host's, and so is its disk `/dev/vdb`, a file. Hosts share the working directory and, with clients,
+    /// the content of `/etc/ceph`, which an administrator would copy.
     pub fn in_system(&self, host: usize, command: &str) -> Result<String> {
         let root = self.folder.path();
         let (data, etc, shared) = (self.data(host), root.join("etc"), root.join("shared"));

@@ -1,9 +1,10 @@
-//! Capabilities: what an entity may do, as Ceph's administrators write it: `allow rw pool=data`, `profile rbd`.
+//! Capabilities: what an entity may do, as Ceph's administrators write it: `allow rw pool=data`, `profile
+//! rbd`.
 //!
-//! Capabilities are one text per kind of daemon, kept with the entity's key and read by the daemon
-//! that gets a request: `MonCaps`, `OsdCaps`, `MgrCaps`; `mds` has none, as Nacre has no metadata server. Each is a list of grants. Reading
-//! accepts what Ceph 16 accepts and gives it the same meaning; the one addition is that a blank text
-//! grants nothing (Ceph's manual says so, Ceph's monitor refuses it).
+//! Capabilities are one text per kind of daemon, kept with the entity's key and read by the daemon that gets
+//! a request: `MonCaps`, `OsdCaps`, `MgrCaps`; `mds` has none, as Nacre has no metadata server. Each is a
+//! list of grants. Reading accepts what Ceph 16 accepts and gives it the same meaning; the one addition is
+//! that a blank text grants nothing (Ceph's manual says so, Ceph's monitor refuses it).
 //!
 //! Start with `osd.rs`. The monitor's and the manager's have the same form, a question about services
 //! and commands, and share `cursor.rs` (reading) and `constraint.rs` (what a command's arguments must

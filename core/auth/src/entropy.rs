@@ -3,8 +3,8 @@
 use crate::secret::hmac_sha256;
 use std::fmt;
 
-/// Bytes that cannot be guessed without the seed: HMAC-SHA256 of a counter. The driver seeds it from the system's
-/// randomness, the simulator from its own.
+/// Bytes that cannot be guessed without the seed: HMAC-SHA256 of a counter. The driver seeds it from the
+/// system's randomness, the simulator from its own.
 #[derive(Clone)]
 pub struct Entropy {
     seed: [u8; 32],

@@ -1,8 +1,8 @@
 //! Join tokens: one line of text with everything that a host needs to ask a cluster for admission.
 //!
 //! `nacre1.` and, in base64 for URLs, the cluster, the monitors' addresses, and an entity with its key. The
-//! entity may do nothing but register a host. The monitors decide whether the token is still good; its expiry,
-//! uses and roles are in the text so that a host can say what is wrong before it has asked.
+//! entity may do nothing but register a host. The monitors decide whether the token is still good; its
+//! expiry, uses and roles are in the text so that a host can say what is wrong before it has asked.
 
 use crate::Secret;
 use base64::Engine;

@@ -1,7 +1,8 @@
 //! Authentication (keys, tickets) and authorisation (capabilities).
 //!
-//! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes every name, `cephx`
-//! shares keys and gives tickets. `keys` is the monitors' table of entities, `caps` what an entity may do.
+//! `method` is where authentication meets the handshake of a connection (`nacre-msgr`); `none` believes every
+//! name, `cephx` shares keys and gives tickets. `keys` is the monitors' table of entities, `caps` what an
+//! entity may do.
 
 pub mod caps;
 pub mod cephx;

@@ -108,8 +108,8 @@ pub trait Verifier: Send {
     fn methods(&self) -> Vec<u32>;
     /// ... and the modes that a connection may be in then.
     fn modes(&self) -> Vec<u32>;
-    /// Called with the payload of AUTH_REQUEST, and again with each answer to a challenge. `method` and `mode` are of those
-    /// that are allowed.
+    /// Called with the payload of AUTH_REQUEST, and again with each answer to a challenge. `method` and
+    /// `mode` are of those that are allowed.
     fn judge(&mut self, method: u32, mode: u32, payload: &[u8]) -> Verdict;
 }
 

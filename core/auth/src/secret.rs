@@ -8,7 +8,8 @@ use nacre_base::Utime;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice};
 use std::fmt;
 
-/// In front of all that is encrypted: what was decrypted with another key does not begin so. Ceph: `AUTH_ENC_MAGIC`.
+/// In front of all that is encrypted: what was decrypted with another key does not begin so. Ceph:
+/// `AUTH_ENC_MAGIC`.
 const MAGIC: u64 = 0xff00_9cad_8826_aa55;
 
 /// What a key encrypts with, older kinds first. Ceph: `CEPH_CRYPTO_*`.

@@ -4,10 +4,10 @@
 //! its peer is well. A lost datagram is not retransmitted, and the next one is as good. Whatever
 //! comes from an OSD, by datagram or by session, shows that it is alive.
 //!
-//! Each OSD has a few *witnesses*, which send it ten heartbeats a second (`witnessed`). All other OSDs that share
-//! a PG with it are *probed*: an OSD that was silent for `PROBE_EVERY`, or did not reply to a message for
-//! `BEAT_EVERY`, gets ten heartbeats a second until it replies. So the cost of an idle OSD does not grow with its
-//! peers, and a peer whose reply is waited for is found dead as soon as by a witness.
+//! Each OSD has a few *witnesses*, which send it ten heartbeats a second (`witnessed`). All other OSDs that
+//! share a PG with it are *probed*: an OSD that was silent for `PROBE_EVERY`, or did not reply to a message
+//! for `BEAT_EVERY`, gets ten heartbeats a second until it replies. So the cost of an idle OSD does not grow
+//! with its peers, and a peer whose reply is waited for is found dead as soon as by a witness.
 
 use nacre_base::{OsdId, Time};
 use nacre_crush::CrushMap;
@@ -81,8 +81,8 @@ struct Watched {
 #[derive(Clone, Copy)]
 struct Link {
     last_heard: Time,
-    /// When something was sent that may be replied to. Of a witnessed peer, it is not needed: what comes from it is
-    /// always due.
+    /// When something was sent that may be replied to. Of a witnessed peer, it is not needed: what comes from
+    /// it is always due.
     waits_since: Option<Time>,
     /// The longest recent silence; its weight decays.
     usual: Duration,
@@ -229,8 +229,8 @@ impl Heartbeats {
         }
         targets
     }
-    /// A reply came over a session. An OSD whose disk hangs may send some, so that alone does not show that it is
-    /// well; it need not be probed yet.
+    /// A reply came over a session. An OSD whose disk hangs may send some, so that alone does not show that
+    /// it is well; it need not be probed yet.
     pub fn replied(&mut self, osd: OsdId, network: Network) {
         if let Some(watched) = self.watched.get_mut(&osd) {
             watched.link(network).waits_since = None;
@@ -326,9 +326,9 @@ impl Heartbeats {
     }
 }
 
-/// The OSDs of which `me` is a witness: the next ones in an order of all OSDs in which neighbours are as far from
-/// each other as they can be. So each OSD has its witnesses in several failure domains, whatever the pools are
-/// like.
+/// The OSDs of which `me` is a witness: the next ones in an order of all OSDs in which neighbours are as far
+/// from each other as they can be. So each OSD has its witnesses in several failure domains, whatever the
+/// pools are like.
 pub fn witnessed(map: &OsdMap, me: OsdId) -> BTreeSet<OsdId> {
     let mut ring: Vec<OsdId> =
         merge(map.crush.roots(false).into_iter().map(|root| spread(&map.crush, root)).collect());
@@ -511,7 +511,8 @@ mod tests {
         assert_eq!(beats.heard(OTHER, Network::Public, at(11_300)), Some(FailureEvidence::Recovered));
     }
 
-    /// With 198 peers, as in a cluster of 450 OSDs with 100 PGs on each, three of them witnessed also for their PGs.
+    /// With 198 peers, as in a cluster of 450 OSDs with 100 PGs on each, three of them witnessed also for
+    /// their PGs.
     #[test]
     fn heartbeats_of_an_idle_osd_do_not_grow_with_its_peers() {
         let mut beats = Heartbeats::default();

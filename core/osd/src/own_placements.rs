@@ -1,7 +1,8 @@
 //! Which placement groups the map places on this OSD.
 //!
-//! CRUSH is the expensive part, and an epoch that only marks OSDs up or down changes none of its results. So the
-//! results that name this OSD are kept, and CRUSH runs again for the pools whose placement may have changed.
+//! CRUSH is the expensive part, and an epoch that only marks OSDs up or down changes none of its results. So
+//! the results that name this OSD are kept, and CRUSH runs again for the pools whose placement may have
+//! changed.
 
 use nacre_base::{OsdId, PgId, PoolId};
 use nacre_proto::maps::{OsdMap, UpActing};
@@ -20,8 +21,8 @@ pub struct OwnPlacements {
 }
 
 impl OwnPlacements {
-    /// By a new map: the placement groups in `held`, and all others that `me` is to serve. A placement group that is
-    /// not in the map is not in the result.
+    /// By a new map: the placement groups in `held`, and all others that `me` is to serve. A placement group
+    /// that is not in the map is not in the result.
     pub fn update(
         &mut self,
         me: OsdId,

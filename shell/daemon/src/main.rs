@@ -1,12 +1,14 @@
-//! The one binary. `mon` and `osd` run one daemon from its own configuration. `init` and `join` make a cluster of
-//! hosts, whose agents run such daemons (`hosts`); `up` and `down` run a development cluster in one folder.
+//! The one binary. `mon` and `osd` run one daemon from its own configuration. `init` and `join` make a
+//! cluster of hosts, whose agents run such daemons (`hosts`); `up` and `down` run a development cluster in
+//! one folder.
 //!
 //! Start at `Command`. A daemon: `config` is its configuration, `kinds` makes a machine of it, `fleet` runs
 //! it, `addresses` is where it listens. The development cluster: `cluster` is which daemons it has, `folder`
 //! where they are on the disk, `up` starts and checks it, `processes` is about pid files and child processes.
 //! `format` makes OSDs of devices, `monitors` monitors that join, `device` measures devices, `store` looks
-//! into stores. `admin_sockets` takes commands of this host, `metrics` serves metrics, `crashes` reports panics, `ask` and `configured` are what the cluster says, `image_tasks`
-//! does the manager's work in the background.
+//! into stores. `admin_sockets` takes commands of this host, `metrics` serves metrics, `crashes` reports
+//! panics, `ask` and `configured` are what the cluster says, `image_tasks` does the manager's work in the
+//! background.
 
 mod addresses;
 mod admin_sockets;
@@ -61,13 +63,13 @@ struct Cli {
 enum Command {
     /// Begin a cluster on this host.
     ///
-    /// Checks the host, shows what will be done and which devices will be formatted, and asks. Other hosts join
-    /// with `nacre join`. After an interruption the same command goes on where it stopped.
+    /// Checks the host, shows what will be done and which devices will be formatted, and asks. Other hosts
+    /// join with `nacre join`. After an interruption the same command goes on where it stopped.
     Init(hosts::setup::Options),
     /// Add this host to a cluster, with a token from `nacre token new`.
     ///
-    /// Checks the host and the network, shows what will be done and which devices will be formatted, and asks.
-    /// After an interruption the same command goes on where it stopped.
+    /// Checks the host and the network, shows what will be done and which devices will be formatted, and
+    /// asks. After an interruption the same command goes on where it stopped.
     Join(hosts::setup::Join),
     /// Create, list and remove the tokens by which hosts join.
     #[command(subcommand)]

@@ -183,8 +183,8 @@ pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, S
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }
 
-/// Starts this program again as a process that outlives us. `data` is a daemon's data directory, or the folder
-/// for a process with all daemons.
+/// Starts this program again as a process that outlives us. `data` is a daemon's data directory, or the
+/// folder for a process with all daemons.
 pub fn launch(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let path = layout.log(name);

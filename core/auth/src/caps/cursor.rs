@@ -120,8 +120,8 @@ impl Cursor<'_> {
 
 /// Reads all grants of a daemon's text, with a comma or semicolon between two.
 ///
-/// Each daemon's grants take the space around themselves. Beyond that, all but OSDs pass over blanks around the separator,
-/// and OSDs and metadata servers over any space around the whole.
+/// Each daemon's grants take the space around themselves. Beyond that, all but OSDs pass over blanks around
+/// the separator, and OSDs and metadata servers over any space around the whole.
 pub fn grants<'a, G>(
     daemon: &'static str,
     text: &'a str,

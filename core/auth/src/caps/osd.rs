@@ -134,8 +134,8 @@ impl OsdCaps {
             }
     }
 
-    /// Whether an entity at this address may write some object of the pool. Namespaces and names of objects do
-    /// not count: a client that is limited to them still takes its snapshot ids from the pool.
+    /// Whether an entity at this address may write some object of the pool. Namespaces and names of objects
+    /// do not count: a client that is limited to them still takes its snapshot ids from the pool.
     pub fn may_write_in(&self, pool: &str, from: IpAddr) -> bool {
         let mut here = self.grants.iter().filter(|grant| network::admits(&grant.network, from));
         self.everything || here.any(|grant| grant.may_write_in(pool))

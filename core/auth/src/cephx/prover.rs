@@ -93,7 +93,8 @@ impl TicketManager {
         CephxProver { tickets: self.clone(), stage: Stage::Fresh }
     }
 
-    /// What is to be done so that the next connection finds a ticket that is good. Nothing before there is a session.
+    /// What is to be done so that the next connection finds a ticket that is good. Nothing before there is a
+    /// session.
     pub fn due(&self) -> Option<Due> {
         let state = self.state();
         let now = (state.clock)();
@@ -210,7 +211,8 @@ impl Prover for CephxProver {
             // No monitor gave one yet: refused, and tried again.
             Vec::new()
         };
-        // Monitors are told keys, and tell each other all of them; elsewhere there are only data. As Ceph's own clients.
+        // Monitors are told keys, and tell each other all of them; elsewhere there are only data. As Ceph's
+        // own clients.
         let modes = match to {
             _ if state.encrypted => vec![CONNECTION_MODE_SECURE],
             EntityType::Mon => vec![CONNECTION_MODE_SECURE, CONNECTION_MODE_CRC],

@@ -35,7 +35,8 @@ pub struct CephxVerifier {
     /// As what we listen.
     service: Service,
     key_store: KeyStore,
-    /// A monitor's own key, which all monitors have: they know each other by it, also when they know nothing else.
+    /// A monitor's own key, which all monitors have: they know each other by it, also when they know nothing
+    /// else.
     own: Option<Secret>,
     global_ids: GlobalIds,
     clock: fn() -> Utime,

@@ -1,8 +1,8 @@
 //! `mon set`: of which kinds keys are.
 //!
-//! Ceph has these settings in the monitor map since 20.2.4. A key of a kind that is not allowed is neither made
-//! nor imported, and a kind is allowed for as long as one key is of it. So no setting locks out a user or a
-//! daemon.
+//! Ceph has these settings in the monitor map since 20.2.4. A key of a kind that is not allowed is neither
+//! made nor imported, and a kind is allowed for as long as one key is of it. So no setting locks out a user
+//! or a daemon.
 
 use super::{Answer, Call, Outcome, Refusal, Row, monitors, refuse};
 use crate::services::monmap::MonChange;

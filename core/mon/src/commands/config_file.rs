@@ -56,7 +56,8 @@ fn minimal(call: &mut Call<'_>) -> Outcome {
     let fsid = uuid(&call.state.fsid());
     let mons: Vec<String> = call.state.monmap.map.by_rank().map(|mon| bracketed(&mon.public_addrs)).collect();
     Answer::text(format!(
-        // Ceph indents with tabs, which some of its callers cannot parse (kolla-ansible) or tell users to remove.
+        // Ceph indents with tabs, which some of its callers cannot parse (kolla-ansible) or tell users to
+        // remove.
         "# minimal ceph.conf for {fsid}\n[global]\nfsid = {fsid}\nmon_host = {}\n",
         mons.join(" ")
     ))

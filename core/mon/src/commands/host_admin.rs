@@ -1,5 +1,5 @@
-//! What administrators do with hosts: labels, places, maintenance, draining and removal. Ceph's orchestrator has
-//! most of it by other names (`orch host ...`).
+//! What administrators do with hosts: labels, places, maintenance, draining and removal. Ceph's orchestrator
+//! has most of it by other names (`orch host ...`).
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
 use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};

@@ -1,8 +1,8 @@
 //! Hosts and join tokens. Ceph has no such commands: `cephadm` keeps hosts in its manager module and reaches
 //! them by SSH.
 //!
-//! `host check` and `host register` are what a token's entity may do. `host report` is for the agents of hosts.
-//! Its answer says what the host is to run, with the keys for that.
+//! `host check` and `host register` are what a token's entity may do. `host report` is for the agents of
+//! hosts. Its answer says what the host is to run, with the keys for that.
 
 use super::auth::{new_key, put};
 use super::{Answer, Call, Outcome, Refusal, Row, auth, host_admin, refuse};
@@ -87,8 +87,8 @@ fn invalid(text: impl Into<String>) -> Refusal {
     refuse(errno::EINVAL, text)
 }
 
-/// Changes of hosts and tokens are made one by one: what a second one needs to know is in the committed state.
-/// True if this one is for the next batch.
+/// Changes of hosts and tokens are made one by one: what a second one needs to know is in the committed
+/// state. True if this one is for the next batch.
 pub(super) fn is_for_later(call: &mut Call<'_>) -> bool {
     let waits = !call.pending.batch.hosts.is_empty();
     call.pending.defer |= waits;

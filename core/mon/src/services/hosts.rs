@@ -1,9 +1,9 @@
 //! Hosts of the cluster, and the tokens by which hosts join.
 //!
-//! A host registers with a token, once. From then on its agent reports to the monitors what runs there, and is
-//! told what is to run there. Which hosts have a monitor is decided here (`place_monitors`): one at first,
-//! three from the third host on, five from the fifth. The failure domain of the default rule grows from OSD to
-//! host at the third host (`grow_failure_domain`), as long as no pool that uses the rule has objects.
+//! A host registers with a token, once. From then on its agent reports to the monitors what runs there, and
+//! is told what is to run there. Which hosts have a monitor is decided here (`place_monitors`): one at first,
+//! three from the third host on, five from the fifth. The failure domain of the default rule grows from OSD
+//! to host at the third host (`grow_failure_domain`), as long as no pool that uses the rule has objects.
 
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
@@ -201,8 +201,8 @@ pub fn periodic(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
     grow_failure_domain(cx, stats, pending);
 }
 
-/// How many monitors a cluster with so many hosts has: an odd number, of which a majority survives the loss of
-/// one host, then of two.
+/// How many monitors a cluster with so many hosts has: an odd number, of which a majority survives the loss
+/// of one host, then of two.
 fn monitors_for(hosts: usize) -> usize {
     match hosts {
         0..3 => 1,
@@ -337,7 +337,8 @@ fn with_domain_host(crush: &CrushMap) -> Option<CrushMap> {
     Some(grown)
 }
 
-/// `crush` with the host at `location`, below `default` unless it says otherwise. None if it is there already.
+/// `crush` with the host at `location`, below `default` unless it says otherwise. None if it is there
+/// already.
 pub fn place_host(crush: &CrushMap, host: &str, location: &Location) -> Result<Option<CrushMap>, String> {
     let mut place = location.clone();
     place.remove("host");

@@ -123,8 +123,9 @@ impl OsdMap {
         osds
     }
 
-    /// Whether `crush_placement` may differ from what it was by an older map, for any placement group of a pool.
-    /// Snapshots and quotas, for example, change only the pool, and an OSD that goes down changes nothing here.
+    /// Whether `crush_placement` may differ from what it was by an older map, for any placement group of a
+    /// pool. Snapshots and quotas, for example, change only the pool, and an OSD that goes down changes
+    /// nothing here.
     pub fn moves_pool(&self, old: &OsdMap, pool: PoolId) -> bool {
         let inputs = |map: &OsdMap| {
             let pool = map.pool(pool)?;

@@ -1,8 +1,8 @@
 //! The agent of a host: keeps its daemons running, reports to the monitors and does what they say.
 //!
 //! `Supervisor` starts each daemon that has a configuration in the host's folder, and starts it again when it
-//! ends. Daemons outlive the agent: the next one finds them by their pid files. `session` talks to the monitors
-//! on a thread of its own, so that a monitor that does not answer delays nothing here.
+//! ends. Daemons outlive the agent: the next one finds them by their pid files. `session` talks to the
+//! monitors on a thread of its own, so that a monitor that does not answer delays nothing here.
 
 mod session;
 

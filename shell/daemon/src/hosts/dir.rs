@@ -165,8 +165,8 @@ impl HostConfig {
         AuthName::new(EntityType::Client, format!("host.{}", self.name))
     }
 
-    /// The configuration for Ceph's own clients; `keyrings` is where keyrings are, if clients do not look there
-    /// by themselves, `run` where daemons have their admin sockets.
+    /// The configuration for Ceph's own clients; `keyrings` is where keyrings are, if clients do not look
+    /// there by themselves, `run` where daemons have their admin sockets.
     fn ceph_conf(&self, run: &Path, keyrings: Option<&Path>) -> String {
         let hosts: Vec<String> = self.mon_addrs().iter().map(|addr| format!("[{addr}]")).collect();
         let line = |name: &str, value: Option<String>| value.map(|value| format!("{name} = {value}\n"));
@@ -230,7 +230,8 @@ impl HostDir {
         self.layout.make()
     }
 
-    /// Whether the folder, which is not a host's yet, has anything else than what the first step of a setup makes.
+    /// Whether the folder, which is not a host's yet, has anything else than what the first step of a setup
+    /// makes.
     pub fn has_other_content(&self) -> bool {
         let is_other = |name: String| !["run", "log", "lock", "host.json.tmp"].contains(&name.as_str());
         let mut entries = fs::read_dir(self.root()).into_iter().flatten().flatten();

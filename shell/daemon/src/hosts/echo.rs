@@ -1,9 +1,9 @@
 //! Whether a host that is to join can exchange datagrams of every size with the hosts of a cluster, and be
 //! dialled by them.
 //!
-//! Each agent answers at its host's address. A question begins with a fixed word and the cluster's fsid, which
-//! strangers do not know; an answer is as long as the question, so nothing is gained by asking in the name of
-//! another host.
+//! Each agent answers at its host's address. A question begins with a fixed word and the cluster's fsid,
+//! which strangers do not know; an answer is as long as the question, so nothing is gained by asking in the
+//! name of another host.
 
 use crate::kinds::PORTS;
 use anyhow::{Context, Result, bail};

@@ -191,8 +191,8 @@ impl Preflight {
         }
     }
 
-    /// Datagrams pass in both directions, also large ones, and a host of the cluster reaches this one. One host that
-    /// answers is enough, since the agents of others may not run.
+    /// Datagrams pass in both directions, also large ones, and a host of the cluster reaches this one. One
+    /// host that answers is enough, since the agents of others may not run.
     pub fn network(&mut self, from: IpAddr, hosts: &[SocketAddr], fsid: Uuid) {
         let asked: Vec<(SocketAddr, Result<Answered>)> =
             hosts.iter().map(|host| (*host, echo::ask(from, *host, fsid))).collect();

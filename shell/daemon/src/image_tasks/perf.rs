@@ -106,8 +106,8 @@ impl Worker {
     }
 }
 
-/// `[POOL[/NAMESPACE]]`: everything, or one namespace of a pool. Without a name that is the default one, as in
-/// Ceph.
+/// `[POOL[/NAMESPACE]]`: everything, or one namespace of a pool. Without a name that is the default one, as
+/// in Ceph.
 fn wanted(spec: &str) -> Result<Option<(String, String)>, Trouble> {
     let parts: Vec<&str> = spec.split('/').collect();
     match parts[..] {

@@ -125,8 +125,8 @@ impl ClientOps {
 }
 
 /// Whether a write creates a small object of keys alone, without data, for a client that does not wait for
-/// space. librbd does that to remove an image: it first moves it into the pool's trash, `rbd_trash`, which may
-/// not exist yet. Keys of existing objects are admitted as well.
+/// space. librbd does that to remove an image: it first moves it into the pool's trash, `rbd_trash`, which
+/// may not exist yet. Keys of existing objects are admitted as well.
 fn helps_removal(op: &ClientOp, change: &ObjectChange) -> bool {
     let sets_keys = change.txn.changes.iter().any(|(_, change)| matches!(change, Change::OmapSet(_)));
     has_full_try(op) && sets_keys && change.bytes <= 0 && bytes_for(&change.txn) <= KEYS_MAX
