@@ -245,8 +245,8 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         "config diff" => Ok(json!({ "diff": osd.options.differing(|_| true) })),
         "config diff get" => {
             let name = args.str("var");
-            nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
-            Ok(json!({ "diff": osd.options.differing(|option| option.name == name) }))
+            let wanted = nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
+            Ok(json!({ "diff": osd.options.differing(|option| option.name == wanted.name) }))
         }
         "config help" => match args.str("var") {
             "" => Ok(nacre_options::all().iter().map(nacre_command::option_json).collect()),

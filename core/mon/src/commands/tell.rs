@@ -105,8 +105,10 @@ impl Mon {
             // Lines are written as they come.
             "log flush" => json!({}),
             "config get" => {
-                let option = option(&args.text("var")?)?;
-                json!({ option.name: self.option(option.name).to_string() })
+                // By the name that the caller used, which may have blanks.
+                let var = args.text("var")?;
+                let value = self.option(option(&var)?.name).to_string();
+                json!({ var: value })
             }
             "config show" => {
                 let shown =
