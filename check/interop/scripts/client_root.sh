@@ -13,7 +13,8 @@ cd "$folder"
 
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep -v security | head -n 1)
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$keys] ${mirror:-http://deb.debian.org/debian} $suite main" > apt/sources.list
+test -n "$mirror" || exit 3
+echo "deb [signed-by=$keys] $mirror $suite main" > apt/sources.list
 : > apt/status
 # An apt of its own, on which nothing is installed.
 apt_get() {
