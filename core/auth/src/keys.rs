@@ -38,7 +38,7 @@ pub struct Keys {
     pub lifetimes: Lifetimes,
 }
 
-/// To whom a ticket is given.
+/// The client or daemon that a ticket is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder<'a> {
     /// By which its capabilities are found.

@@ -7,6 +7,7 @@
 mod absent;
 pub mod admin_socket;
 mod args;
+mod common;
 mod counters;
 mod format;
 mod layout;
@@ -17,6 +18,7 @@ mod xml;
 
 pub use absent::Absent;
 pub use args::{Args, parse_osd};
+pub use common::{config_help, option_diff, option_of, version};
 pub use counters::{PERF_COMMANDS, perf};
 pub use format::Format;
 pub use layout::{End, Layout};

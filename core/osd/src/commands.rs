@@ -10,7 +10,7 @@ use absent::ABSENT;
 use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
 use nacre_command::{Answer, Args, CEPH_RELEASE, CEPH_VERSION_SHORT, Format, Layout, NACRE_VERSION};
-use nacre_command::{Outcome, Refusal, Signature, ceph_version, refuse, reply};
+use nacre_command::{Outcome, Refusal, Signature, ceph_version, option_of, refuse, reply};
 use nacre_machine::{ConnId, StoreView};
 use nacre_options::Refused;
 use nacre_proto::messages::CommandReply;
@@ -231,12 +231,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         "get_command_descriptions" => {
             Ok(nacre_command::descriptions(&signatures().chain(ABSENT.signatures("osd")).collect::<Vec<_>>()))
         }
-        "version" => Ok(json!({
-            "version": CEPH_VERSION_SHORT,
-            "release": CEPH_RELEASE,
-            "release_type": "stable",
-            "nacre_version": NACRE_VERSION,
-        })),
+        "version" => Ok(nacre_command::version()),
         "help" => Ok(nacre_command::help(&signatures().collect::<Vec<_>>())),
         "config show" => {
             let memory = (MEMORY_TARGET.to_string(), osd.config.memory.to_string());
@@ -244,17 +239,10 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         }
         "config diff" => Ok(json!({ "diff": osd.options.differing(|_| true) })),
         "config diff get" => {
-            let name = args.str("var");
-            let wanted = nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
+            let wanted = option_of(args)?;
             Ok(json!({ "diff": osd.options.differing(|option| option.name == wanted.name) }))
         }
-        "config help" => match args.str("var") {
-            "" => Ok(nacre_options::all().iter().map(nacre_command::option_json).collect()),
-            name => {
-                let option = nacre_options::find(name).ok_or_else(|| nacre_options::no_such(name))?;
-                Ok(nacre_command::option_json(option))
-            }
-        },
+        "config help" => nacre_command::config_help(args),
         "config get" => {
             let name = args.str("var");
             let memory = (name == MEMORY_TARGET).then(|| osd.config.memory.to_string());

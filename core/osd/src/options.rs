@@ -7,7 +7,7 @@ use crate::pg::log::LogLimits;
 use crate::scrub_scheduler::ScrubConfig;
 use crate::throttle::PaceConfig;
 use nacre_options::{Daemon, Opt, Overrides, Refused, Value, known};
-use serde_json::{Map, Value as Json, json};
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -99,16 +99,10 @@ impl Options {
         let differs = differs.filter(|option| wanted(option));
         differs
             .map(|option| {
-                let mut from = Map::new();
-                from.insert("default".to_string(), json!(default(option).to_string()));
-                if let Some(text) = self.from_mon.get(option.name) {
-                    from.insert("mon".to_string(), json!(text));
-                }
-                if let Some(value) = self.overrides.get(option.name) {
-                    from.insert("override".to_string(), json!(value.to_string()));
-                }
-                from.insert("final".to_string(), json!(self.value(option).to_string()));
-                (option.name.to_string(), Json::Object(from))
+                let overridden = self.overrides.get(option.name).map(ToString::to_string);
+                let sources = [("mon", self.from_mon.get(option.name).cloned()), ("override", overridden)];
+                let (default, value) = (default(option).to_string(), self.value(option).to_string());
+                (option.name.to_string(), nacre_command::option_diff(default, sources, value))
             })
             .collect()
     }

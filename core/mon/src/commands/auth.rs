@@ -1,8 +1,8 @@
 //! Users and daemons that have keys, and what they may do.
 //!
 //! They are in `State::keys`, and only there: the monitors' own key, `mon.`, is in a file that each of them
-//! has, and is neither shown nor changed here. Whoever sets capabilities learns at once what is wrong with
-//! them, also of those in a keyring.
+//! has, and is neither shown nor changed here. A command that sets capabilities is refused at
+//! once if something is wrong with them, also with those in a keyring.
 
 use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, ciphers, no_room, refuse};
 use crate::services::auth::entity_bytes;

@@ -4,9 +4,7 @@
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
 use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
 use nacre_base::{OsdId, errno};
-use nacre_crush::Location;
 use nacre_proto::maps::{Osd, osd_state};
-use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -112,11 +110,7 @@ fn label_rm(call: &mut Call<'_>) -> Outcome {
 
 fn set_location(call: &mut Call<'_>) -> Outcome {
     let (name, _) = host(call)?;
-    let mut location = Location::new();
-    for pair in call.args.list("location") {
-        let (kind, bucket) = super::hosts::location_pair(call, &pair)?;
-        location.insert(kind, bucket);
-    }
+    let location = super::hosts::location_of(call)?;
     let crush = call.pending.map().crush.clone();
     match place_host(&crush, &name, &location).map_err(|text| refuse(errno::EINVAL, text))? {
         Some(crush) => call.pending.edit_crush(crush),
@@ -290,12 +284,7 @@ fn rm(call: &mut Call<'_>) -> Outcome {
 /// A host speaks for itself: `drain` first; `finish` when its daemons are stopped and nothing needs them.
 fn leave(call: &mut Call<'_>) -> Outcome {
     let (name, host) = host(call)?;
-    if let Some(proved) = &call.from.proved
-        && proved.name != agent(&name)
-        && proved.name != AuthName::new(EntityType::Client, "admin")
-    {
-        return Err(refuse(errno::EACCES, format!("{} is not the agent of host {name}", proved.name)));
-    }
+    super::hosts::ensure_speaks_for(call, &name)?;
     if call.args.str("stage") != "finish" {
         drain_host(call, &name, &host);
         let osds: Vec<i32> = osds_of(call.pending.map(), &name).iter().map(|osd| osd.0).collect();

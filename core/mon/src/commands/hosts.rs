@@ -243,8 +243,12 @@ fn addr_of(text: &str) -> Option<SocketAddr> {
     (!sock.ip().is_unspecified() && sock.port() != 0).then_some(sock)
 }
 
-/// A part of a place, such as `rack=r1`.
-pub(super) fn location_pair(call: &Call<'_>, pair: &str) -> Result<(String, String), Refusal> {
+/// The place that a command names, in pairs such as `rack=r1`.
+pub(super) fn location_of(call: &Call<'_>) -> Result<Location, Refusal> {
+    call.args.list("location").iter().map(|pair| location_pair(call, pair)).collect()
+}
+
+fn location_pair(call: &Call<'_>, pair: &str) -> Result<(String, String), Refusal> {
     let bad = || invalid(format!("`{pair}` is no location: one is like rack=r1"));
     let (kind, bucket) = pair.split_once('=').ok_or_else(bad)?;
     let known = call.state.osdmap.map.crush.type_by_name(kind);
@@ -268,11 +272,7 @@ impl Applicant {
             return Err(invalid(text));
         }
         let bad_addr = || invalid(format!("`{addr}` is not an address that others can reach"));
-        let mut location = Location::new();
-        for pair in call.args.list("location") {
-            let (kind, bucket) = location_pair(call, &pair)?;
-            location.insert(kind, bucket);
-        }
+        let location = location_of(call)?;
         Ok(Applicant {
             exact: call.args.flag("exact"),
             uuid: parse_uuid(&id).ok_or_else(|| invalid(format!("`{id}` is no uuid")))?,
@@ -459,15 +459,21 @@ fn first_monitor(call: &Call<'_>, addr: EntityAddr) -> Option<HostMonitor> {
 
 // ---- agents ----
 
-/// The host that a command of an agent is about. An agent speaks for its own host only.
-fn own_host<'a>(call: &Call<'a>) -> Result<(String, &'a Host), Refusal> {
-    let name = call.args.text("name")?;
+/// An agent speaks for its own host only.
+pub(super) fn ensure_speaks_for(call: &Call<'_>, name: &str) -> Result<(), Refusal> {
     if let Some(proved) = &call.from.proved
-        && proved.name != agent(&name)
+        && proved.name != agent(name)
         && proved.name != AuthName::new(EntityType::Client, "admin")
     {
         return Err(refuse(errno::EACCES, format!("{} is not the agent of host {name}", proved.name)));
     }
+    Ok(())
+}
+
+/// The host that a command of an agent is about.
+fn own_host<'a>(call: &Call<'a>) -> Result<(String, &'a Host), Refusal> {
+    let name = call.args.text("name")?;
+    ensure_speaks_for(call, &name)?;
     let host = call.state.hosts.hosts.get(&name);
     let host = host.ok_or_else(|| {
         let text = format!("host {name} was removed from the cluster: `nacre join` adds it again");

@@ -10,7 +10,7 @@ use crate::mon::Mon;
 use crate::output::{addrvec, uuid};
 use crate::pending_txn::PendingTxn;
 use nacre_base::{Now, errno};
-use nacre_command::{Absent, CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION};
+use nacre_command::{Absent, option_diff, option_of};
 use nacre_machine::Peer;
 use nacre_options::{Daemon, Opt};
 use nacre_proto::messages::CommandReply;
@@ -91,24 +91,17 @@ impl Mon {
     }
 
     fn look(&self, prefix: &str, args: Args<'_>) -> Result<Value, nacre_command::Refusal> {
-        let option = |var: &str| nacre_options::find(var).ok_or_else(|| nacre_options::no_such(var));
         Ok(match prefix {
             "get_command_descriptions" => nacre_command::descriptions(&signatures()),
             "help" => nacre_command::help(&signatures()),
-            "version" => json!({
-                "version": CEPH_VERSION_SHORT,
-                "release": CEPH_RELEASE,
-                "release_type": "stable",
-                "nacre_version": NACRE_VERSION,
-            }),
+            "version" => nacre_command::version(),
             "mon_status" | "status" => mon_status(self),
             // Lines are written as they come.
             "log flush" => json!({}),
             "config get" => {
                 // By the name that the caller used, which may have blanks.
-                let var = args.text("var")?;
-                let value = self.option(option(&var)?.name).to_string();
-                json!({ var: value })
+                let value = self.option(option_of(args)?.name).to_string();
+                json!({ args.text("var")?: value })
             }
             "config show" => {
                 let shown =
@@ -117,13 +110,10 @@ impl Mon {
             }
             "config diff" => json!({ "diff": self.differing(|_| true) }),
             "config diff get" => {
-                let wanted = option(&args.text("var")?)?;
+                let wanted = option_of(args)?;
                 json!({ "diff": self.differing(|option| option.name == wanted.name) })
             }
-            "config help" => match args.text_opt("var") {
-                Some(var) => nacre_command::option_json(option(&var)?),
-                None => nacre_options::all().iter().map(nacre_command::option_json).collect(),
-            },
+            "config help" => nacre_command::config_help(args)?,
             "sessions" => sessions(self),
             _ => {
                 let unknown =
@@ -143,20 +133,13 @@ impl Mon {
             if value == default || !wanted(option) {
                 return None;
             }
+            let file = options.file.get(option.name).cloned();
             let configured = options.configured(option.name).to_string();
-            let mut from = Map::new();
-            from.insert("default".to_string(), json!(default));
-            if let Some(text) = options.file.get(option.name) {
-                from.insert("file".to_string(), json!(text));
-            }
-            if configured != default && options.file.get(option.name) != Some(&configured) {
-                from.insert("mon".to_string(), json!(configured));
-            }
-            if let Some(value) = options.overrides.get(option.name) {
-                from.insert("override".to_string(), json!(value.to_string()));
-            }
-            from.insert("final".to_string(), json!(value));
-            Some((option.name.to_string(), Value::Object(from)))
+            let in_cluster = configured != default && file.as_ref() != Some(&configured);
+            let overridden = options.overrides.get(option.name).map(ToString::to_string);
+            let sources =
+                [("file", file), ("mon", in_cluster.then_some(configured)), ("override", overridden)];
+            Some((option.name.to_string(), option_diff(default, sources, value)))
         };
         Value::Object(nacre_options::all().iter().filter_map(row).collect())
     }

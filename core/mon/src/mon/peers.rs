@@ -304,7 +304,7 @@ impl Mon {
         }
     }
 
-    /// Tells the leader what this monitor runs on, and who has sessions with it.
+    /// Tells the leader what this monitor runs on, and which clients and daemons have sessions with it.
     pub(super) fn report_to_leader(&mut self, now: Now, out: &mut Vec<Effect>) {
         let understands = |id: &u64| self.peers.open_with(quorum_features::REPORTS).any(|peer| peer == *id);
         let Some(leader) = self.leader_to_ask().filter(understands) else { return };
