@@ -1,6 +1,6 @@
 #!/bin/sh
-# Unpacks Ceph's clients of another suite of Debian, with all that they need, into FOLDER/root. Packages are not
-# configured, which programs that are only run do not need. A folder that has a root stays as it is.
+# Unpacks Ceph's clients of another suite of Debian, with all that they need, into FOLDER/root. Packages are
+# not configured, which programs that are only run do not need. A folder that has a root stays as it is.
 #   client_root.sh SUITE FOLDER
 # Exit status 3: the mirror that apt uses does not serve the suite.
 set -eu
@@ -11,7 +11,8 @@ rm -rf "$folder"
 mkdir -p "$folder/apt/state/lists/partial" "$folder/apt/cache/archives/partial" "$folder/root"
 cd "$folder"
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | grep -v security | head -n 1)
+mirrors=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian')
+mirror=$(echo "$mirrors" | grep -v security | head -n 1)
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 test -n "$mirror" || exit 3
 echo "deb [signed-by=$keys] $mirror $suite main" > apt/sources.list
@@ -19,7 +20,8 @@ echo "deb [signed-by=$keys] $mirror $suite main" > apt/sources.list
 # An apt of its own, on which nothing is installed.
 apt_get() {
     apt-get -q -o Dir::Etc::sourcelist="$PWD/apt/sources.list" -o Dir::Etc::sourceparts=- \
-        -o Dir::State="$PWD/apt/state" -o Dir::State::status="$PWD/apt/status" -o Dir::Cache="$PWD/apt/cache" \
+        -o Dir::State="$PWD/apt/state" -o Dir::State::status="$PWD/apt/status" \
+        -o Dir::Cache="$PWD/apt/cache" \
         -o APT::Install-Recommends=false -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
 }
 apt_get -o APT::Update::Error-Mode=any update || exit 3
