@@ -205,6 +205,15 @@ impl Store {
         Store::open_with(&*disk, Reading::Paged(disk.clone()))
     }
 
+    /// The uuid of the store on a disk. Reads its superblocks alone, and writes nothing.
+    pub fn uuid_of(disk: &(impl Disk + ?Sized)) -> Result<[u8; 16], OpenError> {
+        let (Superblock { geometry, .. }, _) = read_superblocks(disk)?;
+        match (geometry.log_is_apart, disk.log()) {
+            (true, None) => Err(OpenError::LogAbsent),
+            _ => Ok(geometry.uuid),
+        }
+    }
+
     fn open_with(disk: &(impl Disk + ?Sized), reading: Reading) -> Result<(Store, Report), OpenError> {
         let (superblock, [first, second]) = read_superblocks(disk)?;
         let geometry = superblock.geometry;

@@ -157,3 +157,17 @@ fn a_move_that_is_cut_short_has_happened_or_not() {
         }
     }
 }
+
+#[test]
+fn uuid_is_read_from_the_superblocks_alone() {
+    let (data, log) = (SimDisk::new(8 << 20, 1), SimDisk::new(LOG_LEN, 2));
+    assert_eq!(Store::uuid_of(&data), Err(OpenError::Blank));
+    Store::format(&data, options(1)).unwrap();
+    data.write_at(0, &[9; BLOCK]).unwrap();
+    let calls = data.calls();
+    assert_eq!(Store::uuid_of(&data), Ok([1; 16]));
+    assert_eq!(data.calls(), calls, "it was written to");
+    Store::format(&WithLog(&data, &log), Options { force: true, ..options(2) }).unwrap();
+    assert_eq!(Store::uuid_of(&WithLog(&data, &log)), Ok([2; 16]));
+    assert_eq!(Store::uuid_of(&data), Err(OpenError::LogAbsent));
+}

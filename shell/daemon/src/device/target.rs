@@ -3,12 +3,14 @@
 use super::probe::LEN_MIN;
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::forget;
+use nacre_store::{Disk, DiskError, Store};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl, seek, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom as StdSeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use uuid::Uuid;
 
 /// Of a file that is made for the measurement alone.
 const FILE_LEN: u64 = 2 << 30;
@@ -126,8 +128,43 @@ impl Target {
         Ok(self.file.sync_data()?)
     }
 
+    /// What is on it. None if it is blank.
+    pub fn content(&self) -> Result<Option<&'static str>> {
+        content(&self.file)
+    }
+
+    /// The uuid of the store on it. None if there is none that this program can use.
+    pub fn store_uuid(&self) -> Option<Uuid> {
+        Store::uuid_of(self).ok().map(Uuid::from_bytes)
+    }
+
+    /// Whether all places that are examined hold zeros, written or not.
+    pub fn has_only_zeros(&self) -> Result<bool> {
+        has_only_zeros(&self.file, self.len)
+    }
+
     pub fn is_device(&self) -> Result<bool> {
         Ok(self.file.metadata()?.file_type().is_block_device())
+    }
+}
+
+impl Disk for Target {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let len = into.len() as u64;
+        let read = self.file.read_exact_at(into, offset);
+        read.map_err(|e| DiskError { op: "read", offset, len, why: e.to_string() })
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let len = bytes.len() as u64;
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(|e| DiskError { op: "write", offset, len, why: e.to_string() })
+    }
+    fn flush(&self) -> Result<(), DiskError> {
+        let flushed = self.file.sync_data();
+        flushed.map_err(|e| DiskError { op: "flush", offset: 0, len: self.len, why: e.to_string() })
+    }
+    fn len(&self) -> u64 {
+        self.len
     }
 }
 
@@ -146,14 +183,18 @@ fn content(file: &File) -> Result<Option<&'static str>> {
         });
     }
     let len = { file }.seek(StdSeekFrom::End(0))?;
+    Ok(if has_only_zeros(file, len)? { None } else { Some(known(file)?) })
+}
+
+fn has_only_zeros(file: &File, len: u64) -> Result<bool> {
     let mut block = vec![0; BLOCK];
     for at in looked_at(len) {
         file.read_exact_at(&mut block, at * BLOCK as u64).context("cannot read")?;
         if block.iter().any(|byte| *byte != 0) {
-            return Ok(Some(known(file)?));
+            return Ok(false);
         }
     }
-    Ok(None)
+    Ok(true)
 }
 
 /// The blocks by which it is told whether a device of that many bytes is blank.

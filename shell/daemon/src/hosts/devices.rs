@@ -13,13 +13,12 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use nacre_auth::Secret;
 use nacre_node::{BlockingClient, FileDisk};
-use nacre_store::{Disk, Options as StoreOptions, Store};
+use nacre_store::{Options as StoreOptions, Store};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -146,33 +145,34 @@ fn inspect(path: &Path) -> Candidate {
         }
         Ok(_) => {}
     }
-    match Target::open_any(path, false) {
-        Err(_) if let Some((size, uuid)) = store_on(path) => {
-            let cure = "join the cluster that it belongs to, or, if its data is not needed, make it blank";
-            Candidate { size, holds: Some(uuid), ..rejected("holds the store of an OSD".to_string(), cure) }
-        }
+    let opened = Target::open_any(path, true).and_then(|target| Ok((target.content()?, target)));
+    let unusable =
+        "name another device, or, if its data is not needed, make it blank: `wipefs -a` or `blkdiscard`";
+    match opened {
         Err(e) => {
             let text = format!("{e:#}");
-            // The path is the name of the check, and there is nothing to force here.
-            let text = text.strip_prefix(&format!("{} ", path.display())).unwrap_or(&text);
-            let what = text.split(", which would be lost").next().unwrap_or(text);
+            // The path is the name of the check.
             rejected(
-                what.to_string(),
-                "name another device, or, if its data is not needed, make it blank: `wipefs -a` or `blkdiscard`",
+                text.strip_prefix(&format!("{} ", path.display())).unwrap_or(&text).to_string(),
+                unusable,
             )
         }
-        Ok(target) if target.len < SIZE_MIN.0 => {
+        Ok((Some(what), target)) => match target.store_uuid() {
+            Some(uuid) => {
+                let cure =
+                    "join the cluster that it belongs to, or, if its data is not needed, make it blank";
+                let what = "holds the store of an OSD".to_string();
+                Candidate { size: target.len, holds: Some(uuid), ..rejected(what, cure) }
+            }
+            None => rejected(format!("contains {what}"), unusable),
+        },
+        Ok((None, target)) if target.len < SIZE_MIN.0 => {
             rejected(format!("has {} bytes, the minimum is {SIZE_MIN}", target.len), "name a larger device")
         }
-        Ok(target) => Candidate { path: path.to_path_buf(), size: target.len, rejected: None, holds: None },
+        Ok((None, target)) => {
+            Candidate { path: path.to_path_buf(), size: target.len, rejected: None, holds: None }
+        }
     }
-}
-
-/// The size and the uuid of the store on a device that no daemon uses.
-fn store_on(path: &Path) -> Option<(u64, Uuid)> {
-    let disk = FileDisk::open(path).ok()?;
-    let (store, _) = Store::open_paged(Arc::new(disk.clone())).ok()?;
-    Some((disk.len(), Uuid::from_bytes(store.uuid())))
 }
 
 impl PlannedOsd {
@@ -183,6 +183,28 @@ impl PlannedOsd {
     /// For a device that holds an OSD of the cluster.
     fn adopted(path: PathBuf, uuid: Uuid) -> PlannedOsd {
         PlannedOsd { path, uuid, id: None, key: None, state: DeviceState::Formatted }
+    }
+
+    /// Whether what is on the device is this OSD's store, or what an interrupted formatting of it left. The
+    /// path may lead to another device by now.
+    pub fn is_on(&self, target: &Target) -> Result<bool> {
+        Ok(match self.state {
+            DeviceState::Accepted => false,
+            DeviceState::Formatting => target.store_uuid() == Some(self.uuid) || target.has_only_zeros()?,
+            DeviceState::Formatted => target.store_uuid() == Some(self.uuid),
+        })
+    }
+
+    /// Opens the device for formatting. It must be blank, unless this is a repetition.
+    fn open_to_format(&self) -> Result<Target> {
+        let target = Target::open_any(&self.path, self.state == DeviceState::Formatting)?;
+        ensure!(
+            self.state != DeviceState::Formatting || self.is_on(&target)?,
+            "{} holds something else than what was being written there: it may be another device by now. If its data \
+             is not needed, make it blank: `wipefs -a` or `blkdiscard`",
+            self.path.display()
+        );
+        Ok(target)
     }
 }
 
@@ -270,9 +292,8 @@ fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingCli
 
 /// Formats a device that was accepted. What is on it is from an interrupted attempt, or it is refused.
 fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<()> {
-    let PlannedOsd { path, uuid, state, .. } = config.devices[at].clone();
-    let target = Target::open_any(&path, state == DeviceState::Formatting)
-        .with_context(|| format!("cannot make osd.{id}"))?;
+    let target = config.devices[at].open_to_format().with_context(|| format!("cannot make osd.{id}"))?;
+    let PlannedOsd { path, uuid, .. } = config.devices[at].clone();
     config.devices[at].state = DeviceState::Formatting;
     dir.save(config)?;
     if target.is_device()? {
@@ -297,6 +318,7 @@ fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn devices_are_a_list_or_found() {
@@ -324,5 +346,59 @@ mod tests {
             assert!(reason(at).unwrap().contains(part), "{at}: {:?}", reason(at));
         }
         assert!(Devices::List(vec![path("good"), path("good")]).candidates().is_err());
+    }
+
+    /// A file with a store that has this uuid.
+    fn store_in(folder: &Path, name: &str, uuid: u128) -> PathBuf {
+        let path = folder.join(name);
+        let disk = FileDisk::create(&path, 1 << 30).unwrap();
+        Store::format(&disk, StoreOptions { uuid: uuid.to_be_bytes(), ..StoreOptions::default() }).unwrap();
+        path
+    }
+
+    #[test]
+    fn store_on_a_device_is_recognised_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = store_in(folder.path(), "store", 7);
+        // A daemon that opened it would renew the copy of the superblock that is damaged.
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.write_all_at(&[9; 64], 0).unwrap();
+        let front = || {
+            let mut front = vec![0; 128 << 10];
+            file.read_exact_at(&mut front, 0).unwrap();
+            front
+        };
+        let before = front();
+        let found = Devices::List(vec![path.clone()]).candidates().unwrap();
+        assert_eq!((found[0].holds, found[0].size), (Some(Uuid::from_u128(7)), 1 << 30));
+        assert!(front() == before, "it was written to");
+        // A daemon runs on it: it is not read.
+        let _daemon = FileDisk::open(&path).unwrap();
+        let found = Devices::List(vec![path]).candidates().unwrap();
+        let reason = found[0].rejected.as_ref().unwrap().what.clone();
+        assert!(found[0].holds.is_none() && reason.contains("in use"), "{reason}");
+    }
+
+    #[test]
+    fn interrupted_formatting_goes_on_with_its_own_store_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let planned = |path: PathBuf| PlannedOsd {
+            uuid: Uuid::from_u128(7),
+            state: DeviceState::Formatting,
+            ..PlannedOsd::new(path)
+        };
+        planned(store_in(folder.path(), "own", 7)).open_to_format().unwrap();
+        // The front was made blank, and the store was not written yet.
+        let zeros = folder.path().join("zeros");
+        let file = File::create(&zeros).unwrap();
+        file.set_len(1 << 30).unwrap();
+        file.write_all_at(&[0; 68 << 10], 0).unwrap();
+        planned(zeros).open_to_format().unwrap();
+        let data = folder.path().join("data");
+        fs::write(&data, vec![1; 1 << 20]).unwrap();
+        for other in [store_in(folder.path(), "other", 8), data] {
+            let refused = planned(other).open_to_format().unwrap_err().to_string();
+            assert!(refused.contains("holds something else"), "{refused}");
+        }
     }
 }

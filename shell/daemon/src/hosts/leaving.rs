@@ -2,7 +2,7 @@
 
 use crate::ask::{ask, command, tell};
 use crate::device::{Target, say};
-use crate::hosts::dir::{HostConfig, HostDir};
+use crate::hosts::dir::{DeviceState, HostConfig, HostDir};
 use crate::hosts::{DATA_DEFAULT, agent, systemd};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -140,10 +140,18 @@ pub fn uninstall(options: &Uninstall) -> Result<()> {
     Ok(())
 }
 
+/// Wipes the devices that hold OSDs of this host. A path may lead to another device by now, whose data stays.
 fn wipe(config: &HostConfig) -> Result<()> {
-    for osd in &config.devices {
+    for osd in config.devices.iter().filter(|osd| osd.state != DeviceState::Accepted) {
+        let path = osd.path.display();
         let target = Target::open_any(&osd.path, true)?;
-        target.wipe(target.len).with_context(|| format!("cannot wipe {}", osd.path.display()))?;
+        if osd.is_on(&target)? {
+            target.wipe(target.len).with_context(|| format!("cannot wipe {path}"))?;
+        } else if target.content()?.is_some() {
+            let name =
+                osd.id.map_or("the OSD of this host".to_string(), |id| format!("osd.{id} of this host"));
+            say(format_args!("{path} is left as it is: it does not hold {name}."));
+        }
     }
     Ok(())
 }
@@ -173,4 +181,59 @@ fn confirm(yes: bool, what: &str) -> Result<()> {
         bail!("nothing was changed");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::dir::{PlannedOsd, Setup};
+    use nacre_node::FileDisk;
+    use nacre_store::{Options, Store};
+    use uuid::Uuid;
+
+    const OWN: Uuid = Uuid::from_u128(7);
+
+    fn config(devices: &[(PathBuf, DeviceState)]) -> HostConfig {
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        let planned = devices.iter().cloned().map(|(path, state)| PlannedOsd {
+            path,
+            uuid: OWN,
+            id: None,
+            key: None,
+            state,
+        });
+        config.devices = planned.collect();
+        config
+    }
+
+    #[test]
+    fn only_own_stores_are_wiped() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = |name: &str, uuid: Uuid| {
+            let path = folder.path().join(name);
+            let disk = FileDisk::create(&path, 1 << 30).unwrap();
+            Store::format(&disk, Options { uuid: uuid.into_bytes(), ..Options::default() }).unwrap();
+            path
+        };
+        let own = store("own", OWN);
+        let other = store("other", Uuid::from_u128(8));
+        let data = folder.path().join("data");
+        fs::write(&data, vec![1; 1 << 20]).unwrap();
+        let all = [
+            (own.clone(), DeviceState::Formatted),
+            (other.clone(), DeviceState::Formatted),
+            (data.clone(), DeviceState::Formatting),
+            (data.clone(), DeviceState::Accepted),
+        ];
+        // Also when it is repeated.
+        for _ in 0..2 {
+            wipe(&config(&all)).unwrap();
+            let content = |path: &PathBuf| Target::open_any(path, true).unwrap().content().unwrap();
+            assert_eq!(
+                [content(&own), content(&other), content(&data)],
+                [None, Some("a Nacre store"), Some("data")]
+            );
+        }
+    }
 }
