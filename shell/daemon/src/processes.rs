@@ -171,9 +171,14 @@ pub fn ensure_stopped(layout: &Layout, daemon: &DaemonName) -> Result<()> {
 /// The folder of a cluster, locked against other commands that change it.
 pub fn open_to_change(data: &Path) -> Result<(Layout, Cluster, LockFile)> {
     let (layout, cluster) = Layout::open(data)?;
-    let lock = LockFile::take(layout.lock())?;
-    let lock = lock.with_context(|| format!("another `nacre` command is working on {}", data.display()))?;
+    let lock = lock_folder(&layout)?;
     Ok((layout, cluster, lock))
+}
+
+/// Locks a folder against other commands that change it.
+pub fn lock_folder(layout: &Layout) -> Result<LockFile> {
+    let lock = LockFile::take(layout.lock())?;
+    lock.with_context(|| format!("another `nacre` command is working on {}", layout.root().display()))
 }
 
 /// Name and number of every process of the folder that runs.

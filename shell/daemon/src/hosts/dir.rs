@@ -21,6 +21,7 @@ use crate::files::{make_dir, replace};
 use crate::folder::Layout;
 use crate::keyrings;
 use crate::name::DaemonName;
+use crate::processes::{LockFile, lock_folder};
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use nacre_proto::types::{AuthName, EntityAddr, EntityType};
@@ -236,6 +237,11 @@ impl HostDir {
         let is_other = |name: String| !["run", "log", "lock", "host.json.tmp"].contains(&name.as_str());
         let mut entries = fs::read_dir(self.root()).into_iter().flatten().flatten();
         entries.any(|entry| is_other(entry.file_name().to_string_lossy().into_owned()))
+    }
+
+    /// Locks the folder against other commands that change the host.
+    pub fn lock(&self) -> Result<LockFile> {
+        lock_folder(&self.layout)
     }
 
     pub fn load(&self) -> Result<Option<HostConfig>> {

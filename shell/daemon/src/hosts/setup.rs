@@ -10,7 +10,7 @@ use crate::device::say;
 use crate::host::hostname;
 use crate::hosts::agent;
 use crate::hosts::devices::{Candidate, Devices, make_osds};
-use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Setup, write_secret};
+use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Networks, Setup, write_secret};
 use crate::hosts::monitor::new_monitor;
 use crate::hosts::preflight::{Preflight, networks};
 use crate::hosts::systemd;
@@ -26,7 +26,7 @@ use nacre_client::Failure;
 use nacre_node::BlockingClient;
 use nacre_proto::types::{AuthName, EntityType};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -104,6 +104,9 @@ struct Begun {
 pub fn init(options: &Options) -> Result<()> {
     let dir = HostDir::at(&options.data)?;
     if let Some(config) = dir.load()? {
+        if options.check_only {
+            return show_setup(&config, options);
+        }
         if config.setup == Setup::Done {
             return already_done(&dir, &config, options);
         }
@@ -112,7 +115,8 @@ pub fn init(options: &Options) -> Result<()> {
             "{} belongs to a host that is joining a cluster: run `nacre join` again, or `nacre uninstall`",
             dir.root().display()
         );
-        return found(&mut begin(dir, config)?, options);
+        ensure_same_plan(&config, options)?;
+        return found(&mut resume(dir)?, options);
     }
     let (config, preflight) = plan_cluster(&dir, options)?;
     if !accepted(&preflight, &config, options)? {
@@ -134,11 +138,15 @@ pub fn join(command: &Join) -> Result<()> {
             config.fsid,
             Uuid::from_bytes(token.fsid)
         );
+        if options.check_only {
+            return show_setup(&config, options);
+        }
         if config.setup == Setup::Done {
             return already_done(&dir, &config, options);
         }
         ensure!(!config.founder, "{}: run `nacre init` again, it was interrupted", dir.root().display());
-        return admit(&mut begin(dir, config)?, &token, options);
+        ensure_same_plan(&config, options)?;
+        return admit(&mut resume(dir)?, &token, options);
     }
     let (config, preflight) = plan_host(&dir, &token, options)?;
     if !accepted(&preflight, &config, options)? {
@@ -150,10 +158,87 @@ pub fn join(command: &Join) -> Result<()> {
 /// Locks the folder against other commands, and writes down what is to be done.
 fn begin(dir: HostDir, config: HostConfig) -> Result<Begun> {
     dir.make()?;
-    let lock = LockFile::take(dir.layout().lock())?;
-    let lock = lock.with_context(|| format!("another `nacre` command works on {}", dir.root().display()))?;
+    let lock = dir.lock()?;
+    ensure!(dir.load()?.is_none(), "another `nacre` command has set up {} meanwhile", dir.root().display());
     dir.save(&config)?;
     Ok(Begun { dir, config, _lock: lock })
+}
+
+/// Locks the folder of a setup that was interrupted.
+fn resume(dir: HostDir) -> Result<Begun> {
+    let lock = dir.lock()?;
+    // Read again: another command may have gone on with it until now.
+    let config = dir.load()?.context("the host's configuration is gone")?;
+    Ok(Begun { dir, config, _lock: lock })
+}
+
+/// What `--check-only` says of a host whose setup has begun. Nothing is changed.
+fn show_setup(config: &HostConfig, options: &Options) -> Result<()> {
+    if options.format == Format::Json {
+        let value = json!({
+            "ok": true, "name": config.name, "fsid": config.fsid.to_string(), "addr": config.addr.to_string(),
+            "setup": config.setup,
+        });
+        say(format_args!("{}", serde_json::to_string_pretty(&value)?));
+        return Ok(());
+    }
+    let what = match config.setup {
+        Setup::Done => "is a host of cluster",
+        Setup::Registered => "is registered, and its setup was interrupted, in cluster",
+        Setup::Founding => "was interrupted while it began cluster",
+        Setup::Joining => "was interrupted while it joined cluster",
+    };
+    say(format_args!("{} {what} {}.", config.name, config.fsid));
+    if config.setup != Setup::Done {
+        say(format_args!("The same command without --check-only goes on."));
+    }
+    Ok(())
+}
+
+/// An interrupted command goes on with its own plan. Refuses options that say something else.
+fn ensure_same_plan(config: &HostConfig, options: &Options) -> Result<()> {
+    let networks_of = |text: &Option<String>| text.as_deref().map(networks).transpose();
+    // The networks of a host that joins are the cluster's, so its address counts.
+    let differs = |text: &Option<String>, planned: &Option<String>, ip: Option<IpAddr>| {
+        let Some(given) = networks_of(text)? else { return Ok(false) };
+        let has_ip = ip.is_some_and(|ip| given.iter().any(|network| network.contains(ip)));
+        anyhow::Ok(if config.founder { text != planned } else { !has_ip })
+    };
+    let other_devices = match &options.devices {
+        Devices::Auto => false,
+        Devices::None => !config.devices.is_empty(),
+        Devices::List(paths) => {
+            let given = paths.iter().map(std::path::absolute).collect::<io::Result<BTreeSet<_>>>()?;
+            given != config.devices.iter().map(|osd| osd.path.clone()).collect()
+        }
+    };
+    let other_addr = match &options.addr {
+        None => false,
+        Some(_) => {
+            let network = options.network.as_deref().or(config.networks.public.as_deref());
+            address(options, network)? != config.addr
+        }
+    };
+    let Networks { public, cluster } = &config.networks;
+    let others = [
+        ("--devices", other_devices),
+        ("--memory", options.memory.is_some_and(|memory| Some(memory.0) != config.memory)),
+        ("--location", !options.location.is_empty() && options.location != config.location),
+        ("--name", options.name.as_ref().is_some_and(|name| *name != config.name)),
+        ("--addr", other_addr),
+        ("--network", differs(&options.network, public, Some(config.addr.ip()))?),
+        ("--cluster-network", differs(&options.cluster_network, cluster, config.cluster_addr)?),
+        ("--no-systemd", options.no_systemd && config.systemd),
+    ];
+    let others: Vec<&str> = others.iter().filter(|(_, is_other)| *is_other).map(|(name, _)| *name).collect();
+    ensure!(
+        others.is_empty(),
+        "the setup of {} was interrupted, and goes on as it was planned, with another {}: repeat the command as it was, \
+         or begin again after `nacre uninstall --force`",
+        config.name,
+        others.join(", ")
+    );
+    Ok(())
 }
 
 // ---- what is to be done ----
@@ -656,4 +741,69 @@ pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<()> {
     let left = processes::state(&dir.layout().pid(agent::AGENT))?;
     ensure!(left == processes::State::Gone, "the agent still runs");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Init {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &str) -> Options {
+        Init::parse_from(["init"].into_iter().chain(words.split_whitespace())).options
+    }
+
+    #[test]
+    fn interrupted_setup_goes_on_with_the_same_options_only() {
+        let addr = "127.0.0.9:3300".parse().unwrap();
+        let mut config = HostConfig::new(Uuid::from_u128(7), "h1".to_string(), addr, Setup::Founding);
+        config.networks.public = Some("127.0.0.0/8".to_string());
+        config.memory = Some(crate::size::Size(1 << 30));
+        config.location = vec!["rack=r1".to_string()];
+        let planned =
+            |path: &str| Candidate { path: path.into(), size: 0, rejected: None, holds: None }.plan();
+        config.devices = vec![planned("/dev/vda"), planned("/dev/vdb")];
+        for same in [
+            "",
+            "--devices /dev/vdb,/dev/vda --memory 1G --location rack=r1 --name h1 --network 127.0.0.0/8",
+            "--addr 127.0.0.9 --network 127.0.0.0/8 --no-systemd",
+        ] {
+            ensure_same_plan(&config, &options(same)).unwrap();
+        }
+        for (other, option) in [
+            ("--devices /dev/vda", "--devices"),
+            ("--devices none", "--devices"),
+            ("--memory 2G", "--memory"),
+            ("--location rack=r2", "--location"),
+            ("--name h2", "--name"),
+            ("--addr 127.0.0.8", "--addr"),
+            ("--network 127.0.0.0/16", "--network"),
+            ("--cluster-network 127.1.0.0/16", "--cluster-network"),
+        ] {
+            let refused = ensure_same_plan(&config, &options(other)).unwrap_err().to_string();
+            assert!(refused.contains(&format!("another {option}:")), "{other}: {refused}");
+        }
+        // The network of a host that joins is the cluster's.
+        config.founder = false;
+        ensure_same_plan(&config, &options("--network 127.0.0.0/16")).unwrap();
+        assert!(ensure_same_plan(&config, &options("--network 127.1.0.0/16")).is_err());
+    }
+
+    #[test]
+    fn check_of_an_interrupted_setup_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(folder.path()).unwrap();
+        let addr = "127.0.0.9:3300".parse().unwrap();
+        dir.save(&HostConfig::new(Uuid::from_u128(7), "h1".to_string(), addr, Setup::Founding)).unwrap();
+        for format in ["table", "json"] {
+            let words = format!("--check-only --format {format} --data {}", folder.path().display());
+            init(&options(&words)).unwrap();
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }
