@@ -242,8 +242,30 @@ fn tail(path: &Path) -> String {
 
 /// Asks a process to stop and waits until it is gone.
 pub fn stop(layout: &Layout, name: &str, pid: i32) -> Result<()> {
+    stop_within(layout, name, pid, STOP_TIMEOUT)
+}
+
+/// The same for a process that may take longer than a daemon.
+pub fn stop_within(layout: &Layout, name: &str, pid: i32, timeout: Duration) -> Result<()> {
     signal(layout, name, pid)?;
-    wait_gone(layout, name, pid)
+    wait_gone_within(layout, name, pid, timeout)
+}
+
+/// Asks a child to stop that has not published its pid yet, and waits until it has ended.
+pub fn stop_child(name: &str, child: &mut Child) -> Result<()> {
+    if child.try_wait()?.is_some() {
+        return Ok(());
+    }
+    let number = Pid::from_child(child);
+    kill_process(number, Signal::TERM).with_context(|| format!("cannot stop {name} (pid {})", child.id()))?;
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            bail!("{name} (pid {}) is still running after {} s", child.id(), STOP_TIMEOUT.as_secs());
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 pub fn signal(layout: &Layout, name: &str, pid: i32) -> Result<()> {
@@ -261,10 +283,14 @@ fn is_process(state: State, pid: i32) -> bool {
 }
 
 pub fn wait_gone(layout: &Layout, name: &str, pid: i32) -> Result<()> {
-    let deadline = Instant::now() + STOP_TIMEOUT;
+    wait_gone_within(layout, name, pid, STOP_TIMEOUT)
+}
+
+fn wait_gone_within(layout: &Layout, name: &str, pid: i32, timeout: Duration) -> Result<()> {
+    let deadline = Instant::now() + timeout;
     while is_process(state(&layout.pid(name))?, pid) {
         if Instant::now() > deadline {
-            bail!("{name} (pid {pid}) is still running after {} s", STOP_TIMEOUT.as_secs());
+            bail!("{name} (pid {pid}) is still running after {} s", timeout.as_secs());
         }
         std::thread::sleep(POLL);
     }

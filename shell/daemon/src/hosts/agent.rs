@@ -35,6 +35,8 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 /// For all daemons of a host to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the agent to stop its daemons: OSDs, then monitors, then those that were starting.
+const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(3 * processes::STOP_TIMEOUT.as_secs());
 const POLL: Duration = Duration::from_millis(100);
 
 /// Runs the agent in the foreground.
@@ -74,10 +76,9 @@ pub fn run(data: &Path) -> Result<()> {
 
 /// Starts the agent, if it does not run: with systemd, or in the background.
 pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
-    let is_gone = matches!(processes::settled(&dir.layout().pid(AGENT))?, State::Gone);
     if config.systemd {
         systemd::start(dir)?;
-    } else if is_gone {
+    } else if processes::settled(&dir.layout().pid(AGENT))? == State::Gone {
         processes::spawn(dir.layout(), AGENT, &["host-agent"], dir.root())?;
     }
     Ok(())
@@ -117,14 +118,37 @@ pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<bool> {
         any = true;
         match config.systemd {
             true => systemd::stop()?,
-            false => processes::stop(layout, AGENT, pid)?,
+            false => processes::stop_within(layout, AGENT, pid, AGENT_STOP_TIMEOUT)?,
         }
     }
     // Those of an agent that was killed.
-    let left = running(dir)?;
-    any |= !left.is_empty();
-    stop_in_order(layout, left)?;
-    Ok(any)
+    Ok(stop_daemons(dir)? || any)
+}
+
+/// Stops all daemons, also those that are starting, as soon as they have published their pids. False if none
+/// ran.
+fn stop_daemons(dir: &HostDir) -> Result<bool> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut any = false;
+    loop {
+        let left = running(dir)?;
+        any |= !left.is_empty();
+        stop_in_order(dir.layout(), left)?;
+        let daemons = dir.daemons()?;
+        let states: Vec<State> = daemons.iter().map(|daemon| state(dir, daemon)).collect::<Result<_>>()?;
+        if states.iter().all(|state| *state == State::Gone) {
+            return Ok(any);
+        }
+        let starting = daemons.iter().zip(&states).filter(|(_, state)| **state == State::Starting);
+        let starting: Vec<String> = starting.map(|(daemon, _)| daemon.to_string()).collect();
+        ensure!(
+            Instant::now() < deadline,
+            "after {} s these are still starting: {}. Try again",
+            START_TIMEOUT.as_secs(),
+            starting.join(", ")
+        );
+        std::thread::sleep(POLL);
+    }
 }
 
 /// `nacre start` and `nacre stop` of a daemon, if the folder is a host's. None if it is not.
@@ -251,9 +275,9 @@ impl Supervisor {
 
     fn stop(mut self) -> Result<()> {
         stop_in_order(self.dir.layout(), running(&self.dir)?)?;
-        for known in self.daemons.values_mut() {
+        for (name, known) in &mut self.daemons {
             if let Some(child) = &mut known.child {
-                child.wait()?;
+                processes::stop_child(name, child)?;
             }
         }
         Ok(())
@@ -277,6 +301,10 @@ impl Supervised {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::LockFile;
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread::{self, JoinHandle};
 
     #[test]
     fn daemon_that_ends_soon_is_started_again_later_each_time() {
@@ -288,5 +316,57 @@ mod tests {
         assert_eq!(known.ended(now + HEALTHY_AFTER), Duration::ZERO);
         known.started = Some(now + HEALTHY_AFTER);
         assert_eq!(known.ended(now + HEALTHY_AFTER), DELAY_MIN);
+    }
+
+    const OSD: DaemonName = DaemonName::Osd(0);
+
+    /// The folder of a host that has one daemon.
+    fn host() -> (tempfile::TempDir, HostDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(folder.path()).unwrap();
+        dir.make().unwrap();
+        fs::create_dir(dir.layout().data_dir(&OSD)).unwrap();
+        fs::write(dir.layout().data_dir(&OSD).join("daemon.json"), "{}").unwrap();
+        (folder, dir)
+    }
+
+    /// A process that ends when it is asked to.
+    fn process() -> Child {
+        Command::new("sleep").arg("600").spawn().unwrap()
+    }
+
+    /// Holds the daemon's pid file for a process until that ends. Its pid is in the file after `delay`.
+    fn publish(dir: &HostDir, mut process: Child, delay: Duration) -> JoinHandle<()> {
+        let path = dir.layout().pid("osd.0");
+        let lock = LockFile::take(path.clone()).unwrap().unwrap();
+        lock.clear().unwrap();
+        thread::spawn(move || {
+            thread::sleep(delay);
+            fs::write(&path, format!("{}\n", process.id())).unwrap();
+            process.wait().unwrap();
+            lock.remove();
+        })
+    }
+
+    #[test]
+    fn agent_that_stops_stops_a_daemon_that_is_starting() {
+        let (_folder, dir) = host();
+        let mut supervisor = Supervisor::new(dir);
+        let known = Supervised { child: Some(process()), ..Supervised::default() };
+        supervisor.daemons.insert("osd.0".to_string(), known);
+        let (done, stopped) = mpsc::channel();
+        thread::spawn(move || done.send(supervisor.stop()));
+        stopped.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
+    }
+
+    #[test]
+    fn daemons_of_a_killed_agent_are_stopped_also_if_they_are_starting() {
+        let (_folder, dir) = host();
+        let osd = publish(&dir, process(), Duration::from_millis(500));
+        assert_eq!(state(&dir, &OSD).unwrap(), State::Starting);
+        assert!(stop_daemons(&dir).unwrap());
+        assert_eq!(state(&dir, &OSD).unwrap(), State::Gone);
+        osd.join().unwrap();
+        assert!(!stop_daemons(&dir).unwrap());
     }
 }
