@@ -58,7 +58,7 @@ pub fn run(data: &Path) -> Result<()> {
         let mut supervisor = Supervisor::new(dir);
         loop {
             if let Err(e) = supervisor.look() {
-                tracing::error!("cannot look after the daemons: {e:#}");
+                tracing::error!("cannot supervise the daemons: {e:#}");
             }
             tokio::select! {
                 () = stop.wait() => break,
@@ -176,11 +176,12 @@ pub fn set_stopped(data: &Path, daemon: &DaemonName, stop: bool) -> Result<Optio
     Ok(Some(()))
 }
 
-/// Stops one daemon. The caller has noted that it is to stay stopped.
-pub fn stop_daemon(dir: &HostDir, daemon: &DaemonName) -> Result<()> {
+/// Stops one daemon. The caller has noted that it is to stay stopped, so the agent stops it if it is started
+/// at this moment.
+fn stop_daemon(dir: &HostDir, daemon: &DaemonName) -> Result<()> {
     match state(dir, daemon)? {
         State::Runs(pid) | State::Waits(pid) => processes::stop(dir.layout(), &daemon.to_string(), pid),
-        State::Starting => bail!("{daemon} is starting: try again"),
+        State::Starting => bail!("{daemon} is starting, and is stopped as soon as it runs"),
         State::Gone => Ok(()),
     }
 }
@@ -197,9 +198,16 @@ pub fn state(dir: &HostDir, daemon: &DaemonName) -> Result<State> {
 
 /// Names and pids of the daemons that run.
 pub fn running(dir: &HostDir) -> Result<Vec<(String, i32)>> {
+    running_of(dir, &dir.daemons()?)
+}
+
+fn running_of<'a>(
+    dir: &HostDir,
+    daemons: impl IntoIterator<Item = &'a DaemonName>,
+) -> Result<Vec<(String, i32)>> {
     let mut found = Vec::new();
-    for daemon in dir.daemons()? {
-        if let State::Runs(pid) | State::Waits(pid) = state(dir, &daemon)? {
+    for daemon in daemons {
+        if let State::Runs(pid) | State::Waits(pid) = state(dir, daemon)? {
             found.push((daemon.to_string(), pid));
         }
     }
@@ -212,7 +220,7 @@ struct Supervisor {
     daemons: BTreeMap<String, Supervised>,
 }
 
-/// A daemon that is looked after.
+/// A daemon that is supervised.
 #[derive(Default)]
 struct Supervised {
     /// None for one that an earlier agent started.
@@ -228,37 +236,53 @@ impl Supervisor {
         Supervisor { dir, daemons: BTreeMap::new() }
     }
 
-    /// Starts what does not run and is due.
+    /// Stops what runs and is not to, and starts what does not run and is due.
     fn look(&mut self) -> Result<()> {
-        if self.dir.in_maintenance().exists() {
-            let running = running(&self.dir)?;
-            if !running.is_empty() {
-                tracing::info!("stops all daemons for a maintenance");
-                stop_in_order(self.dir.layout(), running)?;
-            }
+        let daemons = self.dir.daemons()?;
+        if let Err(e) = self.stop_unwanted(&daemons) {
+            tracing::error!("{e:#}");
         }
-        for daemon in self.dir.daemons()? {
-            if let Err(e) = self.look_after(&daemon) {
+        for daemon in &daemons {
+            if let Err(e) = self.supervise(daemon) {
                 tracing::error!("{daemon}: {e:#}");
             }
         }
         Ok(())
     }
 
-    fn look_after(&mut self, daemon: &DaemonName) -> Result<()> {
+    /// Also what was started while it was being stopped by hand, and what a maintenance began without.
+    fn stop_unwanted(&self, daemons: &[DaemonName]) -> Result<()> {
+        let unwanted: Vec<&DaemonName> =
+            daemons.iter().filter(|daemon| !is_wanted(&self.dir, daemon)).collect();
+        let running = running_of(&self.dir, unwanted)?;
+        if !running.is_empty() {
+            let names: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
+            tracing::info!("stops {}", names.join(", "));
+            stop_in_order(self.dir.layout(), running)?;
+        }
+        Ok(())
+    }
+
+    fn supervise(&mut self, daemon: &DaemonName) -> Result<()> {
         let name = daemon.to_string();
         let known = self.daemons.entry(name.clone()).or_default();
+        let is_wanted = is_wanted(&self.dir, daemon);
         if let Some(child) = &mut known.child {
             let Some(status) = child.try_wait()? else { return Ok(()) };
             known.child = None;
-            let delay = known.ended(Instant::now());
-            if is_wanted(&self.dir, daemon) {
+            if is_wanted {
+                let delay = known.ended(Instant::now());
                 tracing::warn!("{daemon} ended ({status}): starts again in {} s", delay.as_secs());
             }
         }
-        let is_gone = matches!(processes::settled(&self.dir.layout().pid(&name))?, State::Gone);
+        if !is_wanted {
+            // It was stopped on purpose: it starts at once when it is wanted again.
+            *known = Supervised::default();
+            return Ok(());
+        }
+        let is_gone = processes::settled(&self.dir.layout().pid(&name))? == State::Gone;
         let is_due = known.not_before.is_none_or(|at| at <= Instant::now());
-        if !is_gone || !is_due || !is_wanted(&self.dir, daemon) {
+        if !is_gone || !is_due {
             return Ok(());
         }
         let command = if daemon.is_mon() { "mon" } else { "osd" };
@@ -368,5 +392,34 @@ mod tests {
         assert_eq!(state(&dir, &OSD).unwrap(), State::Gone);
         osd.join().unwrap();
         assert!(!stop_daemons(&dir).unwrap());
+    }
+
+    #[test]
+    fn daemon_that_is_not_wanted_is_stopped_and_starts_at_once_afterwards() {
+        let markers: [fn(&HostDir) -> std::path::PathBuf; 2] =
+            [|dir| dir.stopped(&OSD), HostDir::in_maintenance];
+        for marker in markers {
+            let (_folder, dir) = host();
+            let osd = publish(&dir, process(), Duration::ZERO);
+            while !matches!(state(&dir, &OSD).unwrap(), State::Runs(_)) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            fs::write(marker(&dir), "").unwrap();
+            let mut supervisor = Supervisor::new(dir.clone());
+            supervisor.look().unwrap();
+            assert_eq!(state(&dir, &OSD).unwrap(), State::Gone);
+            osd.join().unwrap();
+
+            // Its own child, which ended soon after it was started.
+            let mut child = process();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let known =
+                Supervised { child: Some(child), started: Some(Instant::now()), ..Supervised::default() };
+            supervisor.daemons.insert("osd.0".to_string(), known);
+            supervisor.look().unwrap();
+            let known = &supervisor.daemons["osd.0"];
+            assert!(known.child.is_none() && known.failures == 0 && known.not_before.is_none());
+        }
     }
 }
