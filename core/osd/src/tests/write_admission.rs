@@ -190,6 +190,10 @@ fn small_object_of_keys_is_created_in_a_full_cluster_on_request() {
     assert_eq!(try_ops(&mut w, "trash2", keys(1)), 0);
     quota(&mut w, 3);
     assert_eq!(try_ops(&mut w, "trash3", keys(1)), -EDQUOT);
+    let hash = object_hash(&Name::default(), &"forced".into());
+    let flags = op_flags::message::FULL_FORCE;
+    let tid = w.submit_with(ObjectLocator::new(POOL), "forced".into(), hash, flags, keys(1));
+    assert_eq!(w.reply(tid).result, 0);
     assert_eq!(try_ops(&mut w, "trash", keys(2)), 0);
 }
 

@@ -69,7 +69,8 @@ impl ClientOps {
         };
         let pool = ctx.map.pool(pg.history.pg.pool);
         // A limit of objects counts those, too.
-        let adds_object = change.objects > 0 && pool.is_some_and(|pool| pool.quota_max_objects > 0);
+        let adds_object =
+            !force && !deletes && change.objects > 0 && pool.is_some_and(|pool| pool.quota_max_objects > 0);
         let errno = pool.and_then(|pool| full(&ctx.map, pool));
         let errno = errno.filter(|errno| growth == Growth::More || *errno == EDQUOT && adds_object);
         let members = pg.members.keys().copied().chain([pg.history.me]);
