@@ -49,8 +49,9 @@ impl OwnPlacements {
 
     fn run_crush(&mut self, me: OsdId, map: &Arc<OsdMap>) {
         let old = self.map.replace(map.clone());
-        let moves = |pool: PoolId| old.as_ref().is_none_or(|old| map.moves_pool(old, pool));
-        self.crush.retain(|pg, _| map.pools.contains_key(&pg.pool) && !moves(pg.pool));
+        let all = old.as_ref().is_none_or(|old| map.moves_all(old));
+        let moves = |pool: PoolId| all || old.as_ref().is_some_and(|old| map.moves_pool(old, pool));
+        self.crush.retain(|pg, _| !moves(pg.pool));
         for (&pool, info) in map.pools.iter().filter(|(pool, _)| moves(**pool)) {
             for pg in (0..info.pg_num).map(|seed| PgId { pool, seed }) {
                 self.crush_runs += 1;

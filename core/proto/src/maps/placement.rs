@@ -126,13 +126,14 @@ impl OsdMap {
     /// Whether `crush_placement` may differ from what it was by an older map, for any placement group of a
     /// pool. Snapshots and quotas, for example, change only the pool, and an OSD that goes down changes
     /// nothing here.
+    /// `moves_all` is asked separately.
     pub fn moves_pool(&self, old: &OsdMap, pool: PoolId) -> bool {
         let inputs = |map: &OsdMap| {
             let pool = map.pool(pool)?;
             let hashed = pool.has(super::pool_flags::HASHPSPOOL);
             Some((pool.kind as u8, pool.size, pool.crush_rule, pool.pg_num, pool.pgp_num, hashed))
         };
-        self.moves_all(old) || inputs(old) != inputs(self)
+        inputs(old) != inputs(self)
     }
     /// Whether that may be so for all pools.
     pub fn moves_all(&self, old: &OsdMap) -> bool {
