@@ -314,18 +314,23 @@ pub const ALL: &[Used] = &[
         &[Osd],
         "whether clients are sent a backoff as soon as a placement group peers, and not only when that takes long",
     ),
-    used("osd_bench_duration", &[Osd], "how long `ceph tell osd.N bench` may take by the other limits").unit("seconds"),
+    used("osd_bench_duration", &[Osd], "how long `ceph tell osd.N bench` may take by the other limits")
+        .unit("seconds")
+        .range("1", DAY),
     used(
         "osd_bench_large_size_max_throughput",
         &[Osd],
         "bytes per second by which `ceph tell osd.N bench` limits its bytes, for writes of 1 MiB and more",
-    ),
-    used("osd_bench_max_block_size", &[Osd], "the largest writes of `ceph tell osd.N bench`, at most 64 MiB"),
+    )
+    .range("1", "1099511627776"),
+    // The OSD does nothing else while its store takes one write.
+    used("osd_bench_max_block_size", &[Osd], "the largest writes of `ceph tell osd.N bench`").range("1", "67108864"),
     used(
         "osd_bench_small_size_max_iops",
         &[Osd],
         "writes per second by which `ceph tell osd.N bench` limits its bytes, for writes below 1 MiB",
-    ),
+    )
+    .range("1", "1000000000"),
     used("osd_deep_scrub_interval", &[Osd], "how often the data of a placement group's copies is read and compared")
         .unit("seconds")
         .range("0", YEAR)

@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 /// Without arguments Ceph writes 1 GiB; the store here shares its log with clients.
 const TOTAL_DEFAULT: u64 = 256 << 20;
 const SIZE_DEFAULT: u64 = 4 << 20;
-/// The largest write, whatever the options say: the OSD does nothing else while its store takes one.
-const SIZE_MAX: u64 = 64 << 20;
 /// A larger write consists of several pieces with the same data.
 const PIECE: u64 = 4 << 20;
 /// Writes below this are limited by their number, others by their bytes.
@@ -74,11 +72,10 @@ pub struct Bench {
 pub fn bounds(count: u64, size: u64, available: u64, limits: BenchLimits) -> Result<(u64, u64), BenchError> {
     let total = if count == 0 { TOTAL_DEFAULT } else { count };
     let size = if size == 0 { SIZE_DEFAULT } else { size };
-    let size_max = limits.size_max.min(SIZE_MAX);
+    let BenchLimits { size_max, duration, small_iops, large_throughput } = limits;
     if size > size_max {
         return Err(BenchError::Size(size_max));
     }
-    let BenchLimits { duration, small_iops, large_throughput, .. } = limits;
     let (max, assumed, option) = if size < SMALL {
         let max = size.saturating_mul(duration).saturating_mul(small_iops);
         (max, format!("{small_iops} IOPS"), "osd_bench_small_size_max_iops")
@@ -91,7 +88,7 @@ pub fn bounds(count: u64, size: u64, available: u64, limits: BenchLimits) -> Res
         let assumed = format!("{assumed}, for {duration}");
         return Err(BenchError::Count { max, size, assumed, option });
     }
-    let total = total.min(max.max(1));
+    let total = total.min(max);
     let size = size.min(total);
     // What is written over is given back only when the transaction that did so is durable.
     if available < 4 * (SPAN + WINDOW_BYTES) {
