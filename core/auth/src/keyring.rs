@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<BTreeMap<AuthName, Entity>, KeyringError> {
         let (_, key, caps) = found.last_mut().ok_or(wrong("no [name] before it"))?;
         // Blanks and underscores are the same in Ceph's files.
         let left = left.trim().replace('_', " ");
-        let value = unquoted(value.trim());
+        let value = nacre_base::unquoted(value.trim());
         match left.split_once(char::is_whitespace) {
             None if left == "key" => {
                 let secret = Secret::from_base64(&value).map_err(|_| wrong("not a key"))?;
@@ -70,22 +70,6 @@ pub fn parse(text: &str) -> Result<BTreeMap<AuthName, Entity>, KeyringError> {
         None => Err(KeyringError::NoKey { name }),
     };
     found.into_iter().map(entity).collect()
-}
-
-/// What is in quotes, or else all; without the comment that may follow.
-fn unquoted(value: &str) -> String {
-    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
-    let mut out = String::new();
-    let mut letters = value.chars().skip(usize::from(quote.is_some()));
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => out.push(letters.next().unwrap_or('\\')),
-            ';' | '#' if quote.is_none() => break,
-            end if Some(end) == quote => return out,
-            letter => out.push(letter),
-        }
-    }
-    out.trim_end().to_string()
 }
 
 #[cfg(test)]

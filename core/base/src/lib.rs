@@ -7,6 +7,7 @@ mod ids;
 mod intervals;
 mod key_ranges;
 mod names;
+mod quoted;
 mod rng;
 mod time;
 
@@ -15,6 +16,7 @@ pub use ids::{Epoch, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Version};
 pub use intervals::IntervalSet;
 pub use key_ranges::{KeyRanges, key_after};
 pub use names::Name;
+pub use quoted::unquoted;
 pub use rng::Rng;
 pub use time::{Now, Time, Utime};
 

@@ -1,5 +1,7 @@
 //! Configuration files: `[section]` lines, and `name = value` lines below them.
 
+use nacre_base::unquoted;
+
 /// A section with its names and values, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
@@ -22,18 +24,19 @@ pub enum ConfFileError {
 pub fn parse_conf_file(text: &str) -> Result<Vec<Section>, ConfFileError> {
     let mut file: Vec<Section> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let line = line.split(['#', ';']).next().unwrap_or_default().trim();
-        if line.is_empty() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
         if let Some(section) = line.strip_prefix('[') {
+            let section = section.split(['#', ';']).next().unwrap_or_default().trim_end();
             let name = section.strip_suffix(']').ok_or(ConfFileError::NoBracket(index + 1))?;
             file.push(Section { name: name.trim().to_string(), values: Vec::new() });
             continue;
         }
         let (name, value) = line.split_once('=').ok_or(ConfFileError::NoValue(index + 1))?;
         let name = name.split_whitespace().collect::<Vec<_>>().join("_").replace('-', "_");
-        let value = value.trim().trim_matches('"').to_string();
+        let value = unquoted(value.trim());
         if file.is_empty() {
             file.push(Section { name: String::new(), values: Vec::new() });
         }
@@ -57,6 +60,14 @@ mod tests {
         let expected =
             [section("", "mon_host", "a"), section("global", "key_x", "1"), section("osd", "run_dir", "/r")];
         assert_eq!(parse_conf_file(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn quoted_value_keeps_what_would_begin_a_comment() {
+        let value = |line: &str| parse_conf_file(line).unwrap()[0].values[0].1.clone();
+        assert_eq!(value(r#"x = "a;b # c" ; comment"#), "a;b # c");
+        assert_eq!(value("x = a ; comment"), "a");
+        assert_eq!(parse_conf_file("[osd] # ours\nx = 1\n").unwrap()[0].name, "osd");
     }
 
     #[test]
