@@ -11,8 +11,7 @@ mod pools;
 
 use crate::mon::Mon;
 use nacre_base::Now;
-use nacre_perf::{Exposition, MetricKind};
-use nacre_proto::messages::CounterValue;
+use nacre_perf::{Exposition, MetricKind, Reading};
 use nacre_proto::types::AddrVec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -110,7 +109,7 @@ impl Mon {
     fn own_counters(&self, page: &mut Page) {
         let daemon = format!("mon.{}", self.config.name);
         for (set, name, reading) in self.config.perf.readings() {
-            page.counter(set, name, &reading.into(), &daemon);
+            page.counter(set, name, &reading, &daemon);
         }
     }
 
@@ -138,13 +137,13 @@ impl Page {
     }
 
     /// A daemon's counter. A mean is shown as its sum, in seconds, and its count.
-    fn counter(&mut self, set: &str, name: &str, value: &CounterValue, daemon: &str) {
+    fn counter(&mut self, set: &str, name: &str, value: &Reading, daemon: &str) {
         let name = metric_name(&format!("{set}_{name}"));
         let labels = [("ceph_daemon", daemon)];
         match *value {
-            CounterValue::Counter(n) => self.add(&name, MetricKind::Counter, "", &labels, n as f64),
-            CounterValue::Gauge(n) => self.gauge(&name, "", &labels, n as f64),
-            CounterValue::Mean { count, nanos } => {
+            Reading::Counter(n) => self.add(&name, MetricKind::Counter, "", &labels, n as f64),
+            Reading::Gauge(n) => self.gauge(&name, "", &labels, n as f64),
+            Reading::Mean { count, nanos } => {
                 self.add(&format!("{name}_sum"), MetricKind::Counter, "", &labels, nanos as f64 / 1e9);
                 self.add(&format!("{name}_count"), MetricKind::Counter, "", &labels, count as f64);
             }

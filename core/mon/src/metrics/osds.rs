@@ -5,8 +5,8 @@ use crate::crush_edit::class_of;
 use crate::services::Context;
 use crate::services::pg::stats::OsdStat;
 use nacre_base::OsdId;
+use nacre_perf::Reading;
 use nacre_proto::maps::{Osd, OsdMap, map_flags};
-use nacre_proto::messages::CounterValue;
 use std::collections::BTreeMap;
 
 const FLAGS: [&str; 9] =
@@ -67,7 +67,7 @@ fn space(stat: &OsdStat, page: &mut Page, daemon: &str) {
         ("stat_bytes_used", space.total.saturating_sub(space.available)),
         ("stat_bytes_avail", space.available),
     ] {
-        page.counter("osd", name, &CounterValue::Gauge(value), daemon);
+        page.counter("osd", name, &Reading::Gauge(value), daemon);
     }
 }
 

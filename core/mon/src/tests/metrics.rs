@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{MetricsPage, Standby};
+use nacre_perf::Reading;
 
 fn page(t: &TestMon) -> String {
     match t.mon.metrics(t.now) {
@@ -21,10 +22,10 @@ fn metrics_have_cephs_names_and_labels() {
     t.activate(&osds, pool);
     t.report(&osds, pool);
     let counters = [
-        ("osd", "op_w", CounterValue::Counter(7)),
-        ("osd", "op_w_latency", CounterValue::Mean { count: 4, nanos: 2_000_000_000 }),
-        ("AsyncMessenger::Worker-0", "msgr_active_connections", CounterValue::Gauge(5)),
-        ("o{s}\n", "d\"", CounterValue::Gauge(1)),
+        ("osd", "op_w", Reading::Counter(7)),
+        ("osd", "op_w_latency", Reading::Mean { count: 4, nanos: 2_000_000_000 }),
+        ("AsyncMessenger::Worker-0", "msgr_active_connections", Reading::Gauge(5)),
+        ("o{s}\n", "d\"", Reading::Gauge(1)),
     ];
     let counters =
         counters.map(|(set, name, value)| CounterReport { set: set.into(), name: name.into(), value });

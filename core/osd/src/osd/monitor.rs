@@ -211,10 +211,10 @@ impl Osd {
         self.reporting.counters = Some(now);
         commands::set_gauges(self, store);
         let readings = self.counted.registry.readings().into_iter();
-        let report = |(set, name, reading): (&str, &str, Reading)| CounterReport {
+        let report = |(set, name, value): (&str, &str, Reading)| CounterReport {
             set: set.to_string(),
             name: name.to_string(),
-            value: reading.into(),
+            value,
         };
         readings.map(report).collect()
     }

@@ -175,28 +175,7 @@ pub struct CounterReport {
     /// Its name in the set.
     pub name: String,
     /// What it is now.
-    pub value: CounterValue,
-}
-
-/// What a counter of a daemon shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CounterValue {
-    /// Only grows, until the daemon is restarted or the counter is reset.
-    Counter(u64),
-    /// How much there is now.
-    Gauge(u64),
-    /// How many were counted, and how many nanoseconds all of them took.
-    Mean { count: u64, nanos: u64 },
-}
-
-impl From<Reading> for CounterValue {
-    fn from(reading: Reading) -> CounterValue {
-        match reading {
-            Reading::Counter(n) => CounterValue::Counter(n),
-            Reading::Gauge(n) => CounterValue::Gauge(n),
-            Reading::Mean { count, nanos } => CounterValue::Mean { count, nanos },
-        }
-    }
+    pub value: Reading,
 }
 
 /// What the objects of one pool take on one OSD, in bytes.
@@ -435,7 +414,6 @@ versioned_fields!(
     target_version
 );
 versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept, counters);
-versioned_fields!(CounterReport, "counter report", set, name, value);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
@@ -503,27 +481,35 @@ impl Decode for Work {
 }
 
 // No envelope of its own: it is a part of the report.
-impl Encode for CounterValue {
+impl Encode for CounterReport {
     fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, value, count) = match *self {
-            CounterValue::Counter(n) => (0_u8, n, 0),
-            CounterValue::Gauge(n) => (1, n, 0),
-            CounterValue::Mean { count, nanos } => (2, nanos, count),
+        let (kind, value, count) = match self.value {
+            Reading::Counter(n) => (0_u8, n, 0),
+            Reading::Gauge(n) => (1, n, 0),
+            Reading::Mean { count, nanos } => (2, nanos, count),
         };
-        kind.encode(out);
-        value.encode(out);
-        count.encode(out);
+        versioned(out, 1, 1, |out| {
+            self.set.encode(out);
+            self.name.encode(out);
+            kind.encode(out);
+            value.encode(out);
+            count.encode(out);
+        });
     }
 }
-impl Decode for CounterValue {
+impl Decode for CounterReport {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (kind, value, count) = (u8::decode(r)?, u64::decode(r)?, u64::decode(r)?);
-        match kind {
-            0 => Ok(CounterValue::Counter(value)),
-            1 => Ok(CounterValue::Gauge(value)),
-            2 => Ok(CounterValue::Mean { count, nanos: value }),
-            _ => Err(DecodeError::BadValue { what: "counter", value: kind.into() }),
-        }
+        r.versioned("counter report", 1, |r, _| {
+            let (set, name) = (Decode::decode(r)?, Decode::decode(r)?);
+            let (kind, value, count) = (u8::decode(r)?, u64::decode(r)?, u64::decode(r)?);
+            let value = match kind {
+                0 => Reading::Counter(value),
+                1 => Reading::Gauge(value),
+                2 => Reading::Mean { count, nanos: value },
+                _ => return Err(DecodeError::BadValue { what: "counter", value: kind.into() }),
+            };
+            Ok(CounterReport { set, name, value })
+        })
     }
 }
 
@@ -751,13 +737,9 @@ mod tests {
                 pgs: vec![report],
                 pools: Some(vec![(PoolId(2), PoolSpace { allocated: 4096, stored: 10, omap: 7 })]),
                 slow: SlowOps { count: 2, oldest_secs: 31 },
-                counters: [
-                    CounterValue::Counter(7),
-                    CounterValue::Gauge(8),
-                    CounterValue::Mean { count: 2, nanos: 9 },
-                ]
-                .map(|value| CounterReport { set: "osd".into(), name: "op".into(), value })
-                .into(),
+                counters: [Reading::Counter(7), Reading::Gauge(8), Reading::Mean { count: 2, nanos: 9 }]
+                    .map(|value| CounterReport { set: "osd".into(), name: "op".into(), value })
+                    .into(),
                 ..OsdReport::default()
             }),
             DaemonMsg::Failure(OsdFailure {
