@@ -219,7 +219,7 @@ impl Heartbeats {
         self.watched.keys().copied()
     }
     /// Where heartbeats go now: to all that are witnessed, and to the others that are to be probed.
-    pub fn send(&mut self, now: Time) -> Vec<(OsdId, Network, EntityAddr)> {
+    pub fn take_due(&mut self, now: Time) -> Vec<(OsdId, Network, EntityAddr)> {
         let mut targets = Vec::new();
         for (&osd, watched) in self.watched.iter_mut().filter(|(_, watched)| watched.is_due(now)) {
             for network in watched.place.networks() {
@@ -231,7 +231,7 @@ impl Heartbeats {
     }
     /// A reply came over a session. An OSD whose disk hangs may send some, so that alone does not show that
     /// it is well; it need not be probed yet.
-    pub fn replied(&mut self, osd: OsdId, network: Network) {
+    pub fn note_reply(&mut self, osd: OsdId, network: Network) {
         if let Some(watched) = self.watched.get_mut(&osd) {
             watched.link(network).waits_since = None;
         }
@@ -245,7 +245,7 @@ impl Heartbeats {
         self.watched.get(&osd).is_some_and(is_late)
     }
     /// A message went to the OSD. Most are replied to; it is probed if this one is not.
-    pub fn sent(&mut self, osd: OsdId, network: Network, now: Time) {
+    pub fn note_request(&mut self, osd: OsdId, network: Network, now: Time) {
         if let Some(watched) = self.watched.get_mut(&osd) {
             watched.link(network).sent(now);
         }
@@ -473,7 +473,7 @@ mod tests {
         beats.watch([(OTHER, place(1))].into_iter(), &BTreeSet::new(), at(0));
         let mut sent = 0;
         for now in (0..60_000).step_by(100) {
-            let targets = beats.send(at(now)).len();
+            let targets = beats.take_due(at(now)).len();
             sent += targets;
             assert_eq!(beats.silent(at(now)), []);
             if targets > 0 {
@@ -482,10 +482,10 @@ mod tests {
         }
         assert_eq!(sent, 28, "one in 2 to 2.1 s, and not 600");
         // It dies. Nothing is waited for: it is probed in time.
-        let first = (60_000..).step_by(100).find(|now| !beats.send(at(*now)).is_empty()).unwrap();
+        let first = (60_000..).step_by(100).find(|now| !beats.take_due(at(*now)).is_empty()).unwrap();
         assert!((60_000..62_000).contains(&first), "{first}");
         for now in (first + 100..=first + 1_200).step_by(100) {
-            assert_eq!((beats.silent(at(now)), beats.send(at(now)).len()), (vec![], 1));
+            assert_eq!((beats.silent(at(now)), beats.take_due(at(now)).len()), (vec![], 1));
         }
         assert_eq!(beats.silent(at(first + 1_300)), [(OTHER, FailureEvidence::Silent { millis: 1300 })]);
     }
@@ -496,14 +496,14 @@ mod tests {
         beats.watch([(OTHER, place(1))].into_iter(), &BTreeSet::new(), at(0));
         // It replies to each message, and needs no probe.
         for now in (0..10_000).step_by(100) {
-            beats.sent(OTHER, Network::Public, at(now));
+            beats.note_request(OTHER, Network::Public, at(now));
             beats.heard(OTHER, Network::Public, at(now + 5));
-            assert_eq!(beats.send(at(now + 10)), []);
+            assert_eq!(beats.take_due(at(now + 10)), []);
         }
-        beats.sent(OTHER, Network::Public, at(10_000));
+        beats.note_request(OTHER, Network::Public, at(10_000));
         let mut probes = 0;
         for now in (10_010..11_210).step_by(100) {
-            probes += beats.send(at(now)).len();
+            probes += beats.take_due(at(now)).len();
             assert_eq!(beats.silent(at(now)), []);
         }
         assert_eq!(probes, 11);
@@ -511,8 +511,7 @@ mod tests {
         assert_eq!(beats.heard(OTHER, Network::Public, at(11_300)), Some(FailureEvidence::Recovered));
     }
 
-    /// With 198 peers, as in a cluster of 450 OSDs with 100 PGs on each, three of them witnessed also for
-    /// their PGs.
+    /// With 198 peers, as in a cluster of 450 OSDs with 100 PGs on each; six of them are witnessed.
     #[test]
     fn heartbeats_of_an_idle_osd_do_not_grow_with_its_peers() {
         let mut beats = Heartbeats::default();
@@ -520,7 +519,7 @@ mod tests {
         let mut sent = 0;
         beats.watch(peers, &(1..=6).map(OsdId).collect(), at(0));
         for now in (0..10_000).step_by(100) {
-            for (osd, network, _) in beats.send(at(now)) {
+            for (osd, network, _) in beats.take_due(at(now)) {
                 sent += 1;
                 beats.heard(osd, network, at(now + 1));
             }

@@ -65,9 +65,9 @@ impl Peers {
     pub fn osds(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.sessions.keys().copied()
     }
-    /// The open session with that OSD.
-    pub fn open(&self, osd: OsdId) -> Option<ConnId> {
-        self.sessions.get(&osd).filter(|session| session.open).map(|session| session.conn)
+    /// The open session with that OSD, and the network on which it is.
+    pub fn open(&self, osd: OsdId) -> Option<(ConnId, Network)> {
+        self.sessions.get(&osd).filter(|session| session.open).map(|session| (session.conn, session.network))
     }
     /// Since when there has been no session with that incarnation although one was wanted.
     pub fn without_since(&self, osd: OsdId, life: u32) -> Option<Time> {
@@ -120,11 +120,11 @@ impl Peers {
     pub fn is_quiet(&self, osd: OsdId, now: Time) -> bool {
         self.sessions.get(&osd).is_none_or(|session| now.since(session.heard) >= PING_EVERY)
     }
-    /// Something came over the session.
-    pub fn heard_on(&mut self, osd: OsdId, now: Time) {
-        if let Some(session) = self.sessions.get_mut(&osd) {
-            session.heard = now;
-        }
+    /// Something came over the session, which is on this network.
+    pub fn heard_on(&mut self, osd: OsdId, now: Time) -> Option<Network> {
+        let session = self.sessions.get_mut(&osd)?;
+        session.heard = now;
+        Some(session.network)
     }
     /// Sessions over which nothing comes any more, though pings are sent: the network may have lost
     /// them without either end noticing. The caller closes them; dialling again opens new ones.

@@ -48,7 +48,11 @@ impl Osd {
             }
         };
         let me = self.me();
-        let conn = if target.osd == me { Some(OURSELVES) } else { self.links.peers.open(target.osd) };
+        let conn = if target.osd == me {
+            Some(OURSELVES)
+        } else {
+            self.links.peers.open(target.osd).map(|(conn, _)| conn)
+        };
         let Some(conn) = conn else {
             self.dial(now, target.osd, out);
             return false;

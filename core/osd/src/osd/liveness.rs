@@ -52,7 +52,7 @@ impl Osd {
         }
         // An OSD that cannot store is not alive for others.
         if !self.io.disk.is_hung() {
-            for (osd, network, addr) in self.links.heartbeats.send(now.mono) {
+            for (osd, network, addr) in self.links.heartbeats.take_due(now.mono) {
                 let beat = self.beat(osd, addr.nonce, now.mono.nanos, false);
                 out.extend(beat.zip(addr.sock).map(|(beat, to)| datagram(network, to, &beat)));
             }

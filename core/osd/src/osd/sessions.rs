@@ -20,10 +20,8 @@ impl Osd {
     /// when there is.
     pub(super) fn ask(&mut self, now: Now, to: OsdId, msg: PeerMsg, out: &mut Vec<Effect>) {
         match self.links.peers.open(to) {
-            Some(conn) => {
-                if let Some(network) = self.links.peers.network(to) {
-                    self.links.heartbeats.sent(to, network, now.mono);
-                }
+            Some((conn, network)) => {
+                self.links.heartbeats.note_request(to, network, now.mono);
                 self.links.outbox.push(conn, msg, out);
             }
             None => self.dial(now, to, out),
@@ -177,11 +175,10 @@ impl Osd {
         let asker = self.links.sessions.get(&conn).filter(|s| s.peer.kind == EntityType::Osd);
         let asker = asker.map(|session| OsdId(session.peer.num as i32));
         let dialled = self.links.peers.by_conn(conn);
-        if let Some(osd) = dialled {
-            self.links.peers.heard_on(osd, now.mono);
-            if let Some(network) = self.links.peers.network(osd) {
-                self.links.heartbeats.replied(osd, network);
-            }
+        if let Some(osd) = dialled
+            && let Some(network) = self.links.peers.heard_on(osd, now.mono)
+        {
+            self.links.heartbeats.note_reply(osd, network);
         }
         let Some(from) = asker.or(dialled) else { return };
         match msg {
@@ -262,7 +259,7 @@ impl Osd {
         for conn in self.links.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
-        // Who is down asks whether those that it could not reach can be reached again: then it may return.
+        // An OSD that is marked down asks whether those that it could not reach can be reached again: then it may return.
         let watched = self.links.heartbeats.watched().filter(|_| self.presence.serving);
         let all: BTreeSet<OsdId> =
             watched.chain(self.links.peers.osds()).chain(self.links.peers.wanted()).collect();
