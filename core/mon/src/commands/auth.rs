@@ -182,11 +182,17 @@ fn key_type(call: &Call<'_>) -> Result<KeyType, Refusal> {
             let ciphers = ciphers::ciphers(call);
             let own = call.from.proved.as_ref().and_then(|proved| call.entity(&proved.name));
             let own = own.map_or(KeyType::Aes, |entity| entity.key.kind());
-            let preferred = KeyType::from_number(ciphers.preferred).unwrap_or_default();
+            let preferred = ciphers::preferred(call);
             Ok(if ciphers.allowed.contains(&own.number()) { own.max(preferred) } else { preferred })
         }
         Some(name) => KeyType::parse(name).ok_or_else(|| invalid(format!("invalid key type: {name}"))),
     }
+}
+
+/// A key for an entity that no client asks for by name.
+pub(super) fn new_preferred_key(call: &mut Call<'_>) -> Secret {
+    let preferred = ciphers::preferred(call);
+    new_key(call, preferred)
 }
 
 pub(super) fn new_key(call: &mut Call<'_>, kind: KeyType) -> Secret {

@@ -31,6 +31,11 @@ pub(super) fn ciphers<'a>(call: &'a Call<'_>) -> &'a AuthCiphers {
     }
 }
 
+/// Of which kind new keys are unless said otherwise.
+pub(super) fn preferred(call: &Call<'_>) -> KeyType {
+    KeyType::from_number(ciphers(call).preferred).unwrap_or_default()
+}
+
 /// Refuses a key of a kind that no key may be of.
 pub(super) fn check_allowed(call: &Call<'_>, kind: KeyType) -> Result<(), Refusal> {
     if ciphers(call).allowed.contains(&kind.number()) {
@@ -60,12 +65,11 @@ fn set(call: &mut Call<'_>) -> Outcome {
     if !after.allowed.contains(&after.preferred) {
         return Err(invalid("auth_allowed_ciphers must include auth_preferred_cipher".to_string()));
     }
-    let changed = call.pending.batch.auth.entities.iter();
-    let known = call.state.auth.keys.entities.iter();
-    let keys = known.chain(changed.filter_map(|(name, entity)| Some((name, entity.as_ref()?))));
-    if let Some((name, entity)) =
-        keys.into_iter().find(|(_, e)| !after.allowed.contains(&e.key.kind().number()))
-    {
+    // As earlier commands of this batch leave them.
+    let changed = call.pending.batch.auth.entities.iter().map(|(name, _)| name);
+    let names = call.state.auth.keys.entities.keys().chain(changed);
+    let mut keys = names.filter_map(|name| Some((name, call.entity(name)?)));
+    if let Some((name, entity)) = keys.find(|(_, e)| !after.allowed.contains(&e.key.kind().number())) {
         let kind = entity.key.kind().name();
         let text = format!("{name} has a key of type {kind}: first give it another one (`ceph auth rotate`)");
         return Err(refuse(errno::EBUSY, text));

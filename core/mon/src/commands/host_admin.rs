@@ -4,7 +4,7 @@
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
 use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
 use nacre_base::{OsdId, errno};
-use nacre_proto::maps::{Osd, osd_state};
+use nacre_proto::maps::osd_state;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -134,7 +134,7 @@ fn drain_host(call: &mut Call<'_>, name: &str, host: &Host) -> bool {
     }
     for osd in osds_of(&call.pending.map().clone(), name) {
         if call.pending.map().is_in(osd) {
-            call.pending.set_weight(osd, 0);
+            call.pending.mark_out(osd);
         }
     }
     false
@@ -166,8 +166,7 @@ fn undrain(call: &mut Call<'_>) -> Outcome {
     }
     for osd in osds_of(&call.pending.map().clone(), &name) {
         if call.pending.map().is_out(osd) {
-            let old = call.pending.map().osds[osd.index()].xinfo.old_weight;
-            call.pending.set_weight(osd, if old == 0 { Osd::IN } else { old });
+            call.pending.mark_in(osd);
         }
     }
     Answer::said(format!("host {name} is used again"))
@@ -237,6 +236,9 @@ fn remove(call: &mut Call<'_>, name: &str, host: &Host, lost: bool) -> Outcome {
     if super::hosts::is_for_later(call) {
         return Answer::said("");
     }
+    // Whatever may refuse comes before the first change.
+    let osds = osds_of(call.pending.map(), name);
+    osd_removal::may_forget(call, &osds, lost)?;
     if let Some(monitor) = &host.monitor
         && call.state.monmap.map.mons.contains_key(&monitor.name)
     {
@@ -246,15 +248,19 @@ fn remove(call: &mut Call<'_>, name: &str, host: &Host, lost: bool) -> Outcome {
             return Answer::said(""); // the next leader is asked again
         }
     }
-    let osds = osds_of(call.pending.map(), name);
-    osd_removal::purge_all(call, &osds, lost)?;
+    for osd in &osds {
+        osd_removal::forget(call, *osd)?;
+    }
+    let mut what = if osds.is_empty() { String::new() } else { format!(" with osd {}", numbers(&osds)) };
     let mut crush = call.pending.map().crush.as_ref().clone();
-    if crush.remove_item(name).is_ok() {
-        call.pending.edit_crush(crush);
+    if crush.item_by_name(name).is_some() {
+        match crush.remove_item(name) {
+            Ok(()) => call.pending.edit_crush(crush),
+            Err(error) => what += &format!("; its CRUSH bucket stays: {error}"),
+        }
     }
     auth::forget(call, agent(name));
     call.pending.batch.hosts.push(HostChange::Host(name.to_string(), None));
-    let what = if osds.is_empty() { String::new() } else { format!(" with osd {}", numbers(&osds)) };
     Answer::text(format!("Removed host {name}{what}\n"))
 }
 
@@ -281,7 +287,7 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     remove(call, &name, &host, lost)
 }
 
-/// A host speaks for itself: `drain` first; `finish` when its daemons are stopped and nothing needs them.
+/// For the host's own agent, or an administrator: `drain` first; `finish` when its daemons are stopped and nothing needs them.
 fn leave(call: &mut Call<'_>) -> Outcome {
     let (name, host) = host(call)?;
     super::hosts::ensure_speaks_for(call, &name)?;
@@ -308,11 +314,31 @@ fn status_of(call: &Call<'_>, host: &Host) -> &'static str {
     }
 }
 
+/// Arguments by which rows are chosen: any if the argument is absent or empty.
+fn is_wanted(call: &Call<'_>, argument: &str, have: &str) -> bool {
+    let want = call.args.str(argument);
+    want.is_empty() || want == have
+}
+
+/// A pattern in which `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = text.strip_prefix(first).and_then(|text| text.strip_suffix(last));
+    // The leftmost place of each part leaves the most text for those behind it.
+    let after = |text: &str, part: &str| text.find(part).map(|at| at + part.len());
+    inner.is_some_and(|inner| {
+        middle.split('*').try_fold(inner, |text, part| Some(&text[after(text, part)?..])).is_some()
+    })
+}
+
 fn orch_host_ls(call: &mut Call<'_>) -> Outcome {
-    let label = call.args.text_opt("label").unwrap_or_default();
-    let pattern = call.args.text_opt("host_pattern").unwrap_or_default();
+    let pattern = call.args.text_opt("host_pattern").filter(|pattern| !pattern.is_empty());
+    let label = call.args.str("label");
     let hosts = call.state.hosts.hosts.iter().filter(|(name, host)| {
-        (label.is_empty() || host.labels.contains(&label)) && (pattern.is_empty() || **name == pattern)
+        (label.is_empty() || host.labels.contains(label))
+            && pattern.as_ref().is_none_or(|pattern| matches(pattern, name))
+            && is_wanted(call, "host_status", &status_of(call, host).to_lowercase())
     });
     let rows: Vec<Value> = hosts
         .map(|(name, host)| {
@@ -320,14 +346,14 @@ fn orch_host_ls(call: &mut Call<'_>) -> Outcome {
             json!({ "hostname": name, "addr": addr, "labels": host.labels, "status": status_of(call, host) })
         })
         .collect();
-    let table = super::hosts::table(&["HOST", "ADDR", "LABELS", "STATUS"], &rows, |row| {
-        let labels: Vec<&str> =
-            row["labels"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
-        let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
-        vec![text("hostname"), text("addr"), labels.join(" "), text("status")]
-    });
-    let count = rows.len();
-    call.show(rows.into(), || format!("{table}{count} hosts in cluster\n"))
+    call.show(json!(rows), || {
+        let table = super::hosts::table(&["HOST", "ADDR", "LABELS", "STATUS"], &rows, |row| {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
+            let labels = super::hosts::words(&row["labels"], " ");
+            vec![text("hostname"), text("addr"), labels, text("status")]
+        });
+        format!("{table}{} hosts in cluster\n", rows.len())
+    })
 }
 
 fn orch_host_add(_: &mut Call<'_>) -> Outcome {
@@ -343,10 +369,17 @@ fn orch_host_ok_to_stop(call: &mut Call<'_>) -> Outcome {
 
 /// A service for each kind of daemon.
 fn orch_ls(call: &mut Call<'_>) -> Outcome {
+    if call.args.flag("export") {
+        let text = "services are not described by files: `nacre host ls` shows what runs where";
+        return Err(refuse(errno::EOPNOTSUPP, text));
+    }
     let mut services: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for host in call.state.hosts.hosts.values() {
         for (daemon, state) in daemons_of(host) {
             let kind = daemon.split('.').next().unwrap_or_default().to_string();
+            if !is_wanted(call, "service_type", &kind) || !is_wanted(call, "service_name", &kind) {
+                continue;
+            }
             let (running, size) = services.entry(kind).or_default();
             *running += u64::from(state == "running");
             *size += 1;
@@ -361,14 +394,15 @@ fn orch_ls(call: &mut Call<'_>) -> Outcome {
             })
         })
         .collect();
-    let table = super::hosts::table(&["NAME", "RUNNING"], &rows, |row| {
-        let status = &row["status"];
-        vec![
-            row["service_name"].as_str().unwrap_or_default().to_string(),
-            format!("{}/{}", status["running"], status["size"]),
-        ]
-    });
-    call.show(rows.into(), || table)
+    call.show(json!(rows), || {
+        super::hosts::table(&["NAME", "RUNNING"], &rows, |row| {
+            let status = &row["status"];
+            vec![
+                row["service_name"].as_str().unwrap_or_default().to_string(),
+                format!("{}/{}", status["running"], status["size"]),
+            ]
+        })
+    })
 }
 
 /// Callers expect JSON in any case.
@@ -388,8 +422,6 @@ fn daemons_of(host: &Host) -> Vec<(String, String)> {
 }
 
 fn orch_ps(call: &mut Call<'_>) -> Outcome {
-    let only = |key: &str| call.args.text_opt(key).filter(|text| !text.is_empty());
-    let (on, kind, id) = (only("hostname"), only("daemon_type"), only("daemon_id"));
     let mut rows = Vec::new();
     for (name, host) in &call.state.hosts.hosts {
         for (full, state) in daemons_of(host) {
@@ -400,9 +432,13 @@ fn orch_ps(call: &mut Call<'_>) -> Outcome {
                 "error" => (-1, "error"),
                 other => (0, other),
             };
-            let is_wanted =
-                |have: &str, want: &Option<String>| want.as_deref().is_none_or(|want| want == have);
-            if is_wanted(name, &on) && is_wanted(daemon_type, &kind) && is_wanted(daemon_id, &id) {
+            let have = [
+                ("hostname", name.as_str()),
+                ("service_name", daemon_type),
+                ("daemon_type", daemon_type),
+                ("daemon_id", daemon_id),
+            ];
+            if have.iter().all(|(argument, have)| is_wanted(call, argument, have)) {
                 rows.push(json!({
                     "daemon_type": daemon_type, "daemon_id": daemon_id, "daemon_name": full,
                     "service_name": daemon_type, "hostname": name, "status": status, "status_desc": status_desc,
@@ -412,10 +448,11 @@ fn orch_ps(call: &mut Call<'_>) -> Outcome {
             }
         }
     }
-    let table = super::hosts::table(&["NAME", "HOST", "STATUS", "VERSION"], &rows, |row| {
-        ["daemon_name", "hostname", "status_desc", "version"]
-            .map(|key| row[key].as_str().unwrap_or_default().to_string())
-            .to_vec()
-    });
-    call.show(rows.into(), || table)
+    call.show(json!(rows), || {
+        super::hosts::table(&["NAME", "HOST", "STATUS", "VERSION"], &rows, |row| {
+            ["daemon_name", "hostname", "status_desc", "version"]
+                .map(|key| row[key].as_str().unwrap_or_default().to_string())
+                .to_vec()
+        })
+    })
 }

@@ -4,17 +4,17 @@
 //! `host check` and `host register` are what a token's entity may do. `host report` is for the agents of
 //! hosts. Its answer says what the host is to run, with the keys for that.
 
-use super::auth::{new_key, put};
-use super::{Answer, Call, Outcome, Refusal, Row, auth, host_admin, refuse};
+use super::auth::put;
+use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, no_room, refuse};
 use crate::output::Align::Left;
 use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
     Host, HostChange, HostMonitor, NO_SCHEDULE, ROLES, Token, agent, entity_of_token, place_host, token_of,
 };
-use nacre_auth::{Entity, JoinToken, KeyType, keyring};
+use nacre_auth::{Entity, JoinToken, keyring};
 use nacre_base::{Utime, errno};
 use nacre_command::Signature;
-use nacre_crush::Location;
+use nacre_crush::{CrushMap, Location};
 use nacre_proto::types::{AuthName, EntityAddr, EntityType};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +95,12 @@ pub(super) fn is_for_later(call: &mut Call<'_>) -> bool {
     waits
 }
 
+/// Refuses more when the configuration, the keys and the hosts together take all the space that they may.
+fn ensure_room(call: &Call<'_>, more: usize) -> Result<(), Refusal> {
+    let taken = call.state.client_bytes() + call.pending.batch.client_bytes();
+    if more > 0 && taken + more > KEPT_MAX { Err(no_room()) } else { Ok(()) }
+}
+
 // ---- tokens ----
 
 fn whole(call: &Call<'_>, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, Refusal> {
@@ -109,13 +115,15 @@ fn token_new(call: &mut Call<'_>) -> Outcome {
     if is_for_later(call) {
         return Answer::said("");
     }
-    let ttl = whole(call, "ttl", 0..=TTL_MAX)?.unwrap_or(TTL_DEFAULT);
-    let uses = whole(call, "uses", 1..=USES_MAX.into())?.map_or(USES_DEFAULT, |uses| uses as u32);
+    let wanted_ttl = whole(call, "ttl", 0..=TTL_MAX)?;
+    let wanted_uses = whole(call, "uses", 1..=USES_MAX.into())?.map(|uses| uses as u32);
+    let (ttl, uses) = (wanted_ttl.unwrap_or(TTL_DEFAULT), wanted_uses.unwrap_or(USES_DEFAULT));
     let roles: BTreeSet<String> = call.args.list("roles").into_iter().collect();
     if let Some(bad) = roles.iter().find(|role| !ROLES.contains(&role.as_str())) {
         return Err(invalid(format!("`{bad}` is no role: there are {}", ROLES.join(", "))));
     }
-    let roles = if roles.is_empty() { ["mon", "osd"].map(String::from).into() } else { roles };
+    let roles_given = !roles.is_empty();
+    let roles = if roles_given { roles } else { ["mon", "osd"].map(String::from).into() };
     let id = match call.args.text_opt("id") {
         Some(id) if id.is_empty() || id.len() > 32 || !id.chars().all(|c| c.is_ascii_alphanumeric()) => {
             return Err(invalid(format!("`{id}` is not the id of a token: letters and digits")));
@@ -128,7 +136,19 @@ fn token_new(call: &mut Call<'_>) -> Outcome {
     };
     let name = entity_of_token(&id);
     let token = match call.state.hosts.tokens.get(&id) {
-        Some(token) => token.clone(),
+        // The command came twice, or the token is to be shown again.
+        Some(token) => {
+            let expiry = |ttl: u64| (ttl > 0).then(|| token.made + Duration::from_secs(ttl));
+            if wanted_ttl.is_some_and(|ttl| expiry(ttl) != token.expires)
+                || wanted_uses.is_some_and(|uses| uses != token.uses)
+                || (roles_given && roles != token.roles)
+            {
+                let text =
+                    format!("token {id} exists, and differs: remove it first with `nacre token rm {id}`");
+                return Err(refuse(errno::EEXIST, text));
+            }
+            token.clone()
+        }
         None => {
             if call.state.hosts.tokens.len() >= TOKENS_MAX {
                 let text = format!("there are {TOKENS_MAX} tokens: remove some with `nacre token rm`");
@@ -138,7 +158,7 @@ fn token_new(call: &mut Call<'_>) -> Outcome {
             let expires = (ttl > 0).then(|| made + Duration::from_secs(ttl));
             let token = Token { made, expires, uses, roles, used_by: BTreeSet::new() };
             let caps = [("mon".to_string(), "allow profile bootstrap-host".to_string())].into();
-            let key = new_key(call, KeyType::Aes);
+            let key = auth::new_preferred_key(call);
             put(call, vec![(name.clone(), Entity { key, caps })])?;
             call.pending.batch.hosts.push(HostChange::Token(id.clone(), Some(token.clone())));
             token
@@ -277,7 +297,9 @@ impl Applicant {
             exact: call.args.flag("exact"),
             uuid: parse_uuid(&id).ok_or_else(|| invalid(format!("`{id}` is no uuid")))?,
             addr: EntityAddr::msgr2(addr_of(&addr).ok_or_else(bad_addr)?, 0),
-            machine: call.args.text_opt("machine").unwrap_or_default(),
+            machine: Some(call.args.text_opt("machine").unwrap_or_default())
+                .filter(|machine| machine.len() <= NAME_MAX)
+                .ok_or_else(|| invalid("the id of the machine is too long"))?,
             name,
             location,
         })
@@ -313,7 +335,8 @@ impl Applicant {
             .expect("there are more numbers than hosts"))
     }
 
-    fn check(&self, call: &Call<'_>) -> Result<String, Refusal> {
+    /// Its name, and the CRUSH map with it if that changes.
+    fn check(&self, call: &Call<'_>) -> Result<(String, Option<CrushMap>), Refusal> {
         let name = self.final_name(call)?;
         let hosts = &call.state.hosts.hosts;
         let twin = hosts.iter().find(|(other, host)| **other != name && host.addr == self.addr);
@@ -321,11 +344,11 @@ impl Applicant {
             let text = format!("{sock} is the address of host {other}: give this host its own with --addr");
             return Err(refuse(errno::EEXIST, text));
         }
-        place_host(call.pending.map().crush.as_ref(), &name, &self.location).map_err(invalid)?;
+        let crush = place_host(call.pending.map().crush.as_ref(), &name, &self.location).map_err(invalid)?;
         if !hosts.contains_key(&name) && hosts.len() >= HOSTS_MAX {
             return Err(refuse(errno::ENOSPC, format!("the limit of {HOSTS_MAX} hosts is reached")));
         }
-        Ok(name)
+        Ok((name, crush))
     }
 }
 
@@ -374,7 +397,7 @@ fn about_cluster(call: &Call<'_>, name: &str) -> Map<String, Value> {
 fn check(call: &mut Call<'_>) -> Outcome {
     let applicant = Applicant::read(call)?;
     let token = token(call, &applicant)?;
-    let name = applicant.check(call)?;
+    let (name, _) = applicant.check(call)?;
     let mut about = about_cluster(call, &name);
     about.insert("roles".to_string(), json!(token.map(|(_, token)| token.roles.clone())));
     // Disks of the host hold stores: which of them are OSDs of this cluster that do not run.
@@ -395,7 +418,8 @@ fn register(call: &mut Call<'_>) -> Outcome {
     }
     let applicant = Applicant::read(call)?;
     let token = token(call, &applicant)?.map(|(id, token)| (id, token.clone()));
-    let name = applicant.check(call)?;
+    let (name, crush) = applicant.check(call)?;
+    ensure_room(call, applicant.machine.len())?;
     let roles = match &token {
         Some((_, token)) => token.roles.clone(),
         None => ROLES.map(String::from).into(),
@@ -416,12 +440,11 @@ fn register(call: &mut Call<'_>) -> Outcome {
         seen: known.as_ref().map_or(now, |known| known.seen),
         maintenance: known.as_ref().and_then(|known| known.maintenance),
     };
-    let crush = place_host(call.pending.map().crush.as_ref(), &name, &applicant.location).map_err(invalid)?;
     // Its key, which it is given again if the first answer was lost.
     let entity = agent(&name);
     let key = match known.as_ref().and_then(|_| call.entity(&entity)) {
         Some(entity) => entity.key.clone(),
-        None => new_key(call, KeyType::Aes),
+        None => auth::new_preferred_key(call),
     };
     let caps = match host.roles.contains("osd") {
         true => "allow profile host, allow profile bootstrap-osd",
@@ -502,10 +525,14 @@ fn report(call: &mut Call<'_>) -> Outcome {
     if host.seen + SEEN_EVERY <= call.now.wall || new.facts != host.facts {
         new.seen = call.now.wall;
     }
+    if new.bytes() > FACTS_MAX {
+        return Err(refuse(errno::E2BIG, format!("the facts of a host may take {FACTS_MAX} bytes in all")));
+    }
     if new != *host {
         if is_for_later(call) {
             return Answer::said("");
         }
+        ensure_room(call, new.bytes().saturating_sub(host.bytes()))?;
         call.pending.batch.hosts.push(HostChange::Host(name.clone(), Some(Box::new(new))));
     }
     let mut about = about_cluster(call, &name);
@@ -608,29 +635,22 @@ pub(super) fn is_offline(call: &Call<'_>, host: &Host) -> bool {
 fn ls(call: &mut Call<'_>) -> Outcome {
     let hosts = &call.state.hosts.hosts;
     let rows: Vec<Value> = hosts.iter().map(|(name, host)| host_json(call, name, host)).collect();
-    let table = || {
-        let columns = ["HOST", "ADDR", "LABELS", "STATUS", "MON", "LOCATION"].map(|name| (name, Left, Left));
-        let mut table = Table::new(&columns);
-        for row in &rows {
+    call.show(json!(rows), || {
+        table(&["HOST", "ADDR", "LABELS", "STATUS", "MON", "LOCATION"], &rows, |row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
-            let labels: Vec<&str> =
-                row["labels"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
             let pairs = row["location"].as_object().into_iter().flatten();
             let place: Vec<String> =
                 pairs.map(|(kind, name)| format!("{kind}={}", name.as_str().unwrap_or_default())).collect();
-            table.row([
-                text("hostname"),
-                text("addr"),
-                labels.join(","),
-                text("status"),
-                text("monitor"),
-                place.join(","),
-            ]);
-        }
-        table.render()
-    };
-    let table = table();
-    call.show(rows.into(), || table)
+            let labels = words(&row["labels"], ",");
+            vec![text("hostname"), text("addr"), labels, text("status"), text("monitor"), place.join(",")]
+        })
+    })
+}
+
+/// An array of texts on one line.
+pub(super) fn words(values: &Value, separator: &str) -> String {
+    let words: Vec<&str> = values.as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+    words.join(separator)
 }
 
 fn show(call: &mut Call<'_>) -> Outcome {

@@ -105,15 +105,19 @@ fn not_needed(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
     Err(Refusal { text, ..refusal })
 }
 
-fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
-    let map = call.pending.map().clone();
-    if map.is_up(osd) {
+fn may_remove(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    if call.pending.map().is_up(osd) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is still up; must be down before removal. ")));
     }
     if call.pending.flips_up(osd) {
         return Err(refuse(errno::EAGAIN, format!("osd.{osd} is changing, try again")));
     }
-    let state = map.osds[osd.index()].state;
+    Ok(())
+}
+
+fn remove(call: &mut Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    may_remove(call, osd)?;
+    let state = call.pending.map().osds[osd.index()].state;
     call.pending.flip(osd, state);
     Ok(())
 }
@@ -203,18 +207,18 @@ fn purge_new(call: &mut Call<'_>) -> Outcome {
     forget(call, osd)
 }
 
-/// All OSDs of a host that is removed. `lost`: what only they have is given up.
-pub(super) fn purge_all(call: &mut Call<'_>, osds: &[OsdId], lost: bool) -> Result<(), Refusal> {
+/// Whether all OSDs of a host may be forgotten. `lost`: what only they have is given up.
+pub(super) fn may_forget(call: &Call<'_>, osds: &[OsdId], lost: bool) -> Result<(), Refusal> {
     if let Some(refusal) = Holdings::of(call, osds).objection().filter(|_| !lost && !osds.is_empty()) {
         return Err(refusal);
     }
     if let Some(osd) = osds.iter().find(|osd| call.pending.map().is_up(**osd)) {
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is up: stop it first")));
     }
-    osds.iter().try_for_each(|osd| forget(call, *osd).map(drop))
+    osds.iter().try_for_each(|osd| may_remove(call, *osd))
 }
 
-fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
+pub(super) fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {
     let uuid = call.pending.map().osds[osd.index()].uuid;
     remove(call, osd)?;
     let mut crush = call.pending.map().crush.as_ref().clone();

@@ -153,8 +153,10 @@ impl Slice for Hosts {
 }
 
 impl Host {
-    fn bytes(&self) -> usize {
-        self.facts.iter().map(|(name, fact)| name.len() + fact.len()).sum::<usize>()
+    /// What its agent decides of.
+    pub fn bytes(&self) -> usize {
+        let facts = self.facts.iter().map(|(name, fact)| name.len() + fact.len()).sum::<usize>();
+        self.machine.len() + facts
     }
 }
 
@@ -345,19 +347,20 @@ pub fn place_host(crush: &CrushMap, host: &str, location: &Location) -> Result<O
     if !place.contains_key("root") {
         place.insert("root".to_string(), "default".to_string());
     }
-    let mut map = crush.clone();
-    match map.item_by_name(host) {
-        None => drop(map.add_bucket(host, "host").map_err(|e| e.to_string())?),
-        Some(item) => {
-            let kind = map.bucket(item).map(|bucket| i32::from(bucket.kind));
-            if kind.is_none() || kind != map.type_by_name("host") {
-                return Err(format!("the CRUSH map has something else called {host}"));
-            }
-            let here: Location = map.location(item).into_iter().collect();
-            if location.is_empty() || place.iter().all(|(kind, name)| here.get(kind) == Some(name)) {
-                return Ok(None);
-            }
+    let item = crush.item_by_name(host);
+    if let Some(item) = item {
+        let kind = crush.bucket(item).map(|bucket| i32::from(bucket.kind));
+        if kind.is_none() || kind != crush.type_by_name("host") {
+            return Err(format!("the CRUSH map has something else called {host}"));
         }
+        let here: Location = crush.location(item).into_iter().collect();
+        if location.is_empty() || place.iter().all(|(kind, name)| here.get(kind) == Some(name)) {
+            return Ok(None);
+        }
+    }
+    let mut map = crush.clone();
+    if item.is_none() {
+        map.add_bucket(host, "host").map_err(|e| e.to_string())?;
     }
     map.move_item(host, &place).map_err(|e| e.to_string())?;
     Ok(Some(map))

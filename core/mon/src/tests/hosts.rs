@@ -404,3 +404,128 @@ fn host_with_the_disk_of_an_osd_gets_its_identity_unless_it_runs() {
     assert_eq!(ask(&mut t, "09090909-0202-0202-0202-020202020202").0, -2);
     assert_eq!(ask(&mut t, "00000000-0000-0000-0000-000000000000").0, -22);
 }
+
+/// The monitor of the host was removed, and then the command refused.
+#[test]
+fn refused_removal_of_a_host_leaves_its_monitor() {
+    let mut group = monitors::Group::of(3);
+    group.pass(10_000);
+    let leader = group.leader();
+    let follower = (leader + 1) % 3;
+    let mut host = applicant("one", 1);
+    host["addr"] = json!(format!("127.0.0.1:{}", 3300 + follower));
+    host["prefix"] = json!("host register");
+    group.mons[leader].run_later(host);
+    group.pass(1000);
+    let conn = group.mons[leader].open(EntityType::Osd, 0, addr(6900, 1));
+    let DaemonMsg::Boot(mut message) = boot(0, 6900, 1) else { unreachable!("it is one") };
+    message.host = "one".to_string();
+    group.mons[leader].send(conn, DaemonMsg::Boot(message));
+    group.pass(1000);
+    let state = |group: &monitors::Group| {
+        let state = group.mons[leader].mon.state.as_ref().unwrap();
+        let monitor = state.hosts.hosts["one"].monitor.is_some();
+        (monitor, state.monmap.map.mons.len(), state.osdmap.map.is_up(OsdId(0)))
+    };
+    assert_eq!(state(&group), (true, 3, true));
+    group.mons[leader].run_later(json!({
+        "prefix": "host rm", "hostname": "one", "offline": true, "yes_i_really_mean_it": true,
+    }));
+    group.pass(3000);
+    assert_eq!(state(&group), (true, 3, true));
+}
+
+#[test]
+fn facts_of_a_host_are_limited_however_many_reports_bring_them() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({}));
+    let mut long = applicant("one", 1);
+    long["machine"] = json!("m".repeat(200));
+    assert_eq!(register(&mut t, &token, &long).0, -22);
+    register(&mut t, &token, &applicant("one", 1));
+    let bring = |t: &mut TestMon, n: usize| {
+        let facts = json!({ format!("fact{n}"): "x".repeat(100_000) }).to_string();
+        report(t, "one", facts.leak(), "").0
+    };
+    assert_eq!([1, 2, 2, 3].map(|n| bring(&mut t, n)), [0, 0, 0, -7]);
+}
+
+#[test]
+fn keys_of_hosts_and_tokens_are_of_the_preferred_kind() {
+    let mut t = TestMon::fresh();
+    for (name, value) in [
+        ("auth_allowed_ciphers", "aes,aes256k"),
+        ("auth_preferred_cipher", "aes256k"),
+        ("auth_allowed_ciphers", "aes256k"),
+    ] {
+        let set = json!({ "prefix": "mon set", "name": name, "value": value });
+        let (code, said, _) = t.command(set);
+        assert!(code == 0, "{name} {value}: {said}");
+    }
+    let token = new_token(&mut t, json!({}));
+    let (code, said, told) = register(&mut t, &token, &applicant("one", 1));
+    assert!(code == 0 && told["keyring"].as_str().unwrap().contains("key = Ag"), "{said} {told}");
+}
+
+#[test]
+fn undrained_host_has_the_reweights_that_it_had() {
+    let mut t = TestMon::fresh();
+    three_hosts(&mut t);
+    t.run(json!({ "prefix": "osd reweight", "id": 1, "weight": 0.5 }));
+    t.run(json!({ "prefix": "host drain", "hostname": "two" }));
+    assert_eq!(t.map().weight(OsdId(1)), 0);
+    t.run(json!({ "prefix": "host undrain", "hostname": "two" }));
+    assert_eq!(t.map().weight(OsdId(1)), 0x8000);
+}
+
+#[test]
+fn existing_token_is_shown_again_but_not_changed() {
+    let mut t = TestMon::fresh();
+    let token = new_token(&mut t, json!({ "id": "a", "uses": 2 }));
+    assert_eq!(new_token(&mut t, json!({ "id": "a" })), token);
+    for words in [json!({ "uses": 3 }), json!({ "ttl": 7200 }), json!({ "roles": ["osd"] })] {
+        let mut command = json!({ "prefix": "token new", "id": "a" });
+        words.as_object().unwrap().iter().for_each(|(key, value)| command[key] = value.clone());
+        let (code, said, _) = t.command(command);
+        assert!(code == -17 && said.contains("token rm a"), "{words}: {said}");
+    }
+}
+
+#[test]
+fn lists_of_the_orchestrator_take_their_filters() {
+    let mut t = TestMon::fresh();
+    three_hosts(&mut t);
+    for (name, daemons) in [
+        (
+            "one",
+            r#"{ "daemons": "[{\"name\":\"osd.0\",\"state\":\"running\"},{\"name\":\"mon.one\",\"state\":\"running\"}]" }"#,
+        ),
+        ("two", r#"{ "daemons": "[{\"name\":\"osd.1\",\"state\":\"stopped\"}]" }"#),
+    ] {
+        assert_eq!(report(&mut t, name, daemons, "").0, 0);
+    }
+    let names = |t: &mut TestMon, mut command: Value, key: &str| {
+        command["format"] = json!("json");
+        let rows = t.json(command);
+        rows.as_array().unwrap().iter().map(|row| row[key].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let ps = json!({ "prefix": "orch ps", "service_name": "osd" });
+    assert_eq!(names(&mut t, ps, "daemon_name"), ["osd.0", "osd.1"]);
+    let ls = json!({ "prefix": "orch ls", "service_type": "mon" });
+    assert_eq!(names(&mut t, ls, "service_name"), ["mon"]);
+    assert_eq!(t.command(json!({ "prefix": "orch ls", "export": true })).0, -95);
+    for (pattern, expected) in [
+        ("t*", &["three", "two"][..]),
+        ("*o*", &["one", "two"]),
+        ("t*r*e", &["three"]),
+        ("o*e*e", &[]),
+        ("two", &["two"]),
+        ("tw", &[]),
+    ] {
+        let hosts = json!({ "prefix": "orch host ls", "host_pattern": pattern });
+        assert_eq!(names(&mut t, hosts, "hostname"), expected, "{pattern}");
+    }
+    t.run(json!({ "prefix": "host maintenance enter", "hostname": "two", "force": true }));
+    let hosts = json!({ "prefix": "orch host ls", "host_status": "maintenance" });
+    assert_eq!(names(&mut t, hosts, "hostname"), ["two"]);
+}

@@ -155,7 +155,7 @@ fn two_monitors_go_on_without_the_third() {
 }
 
 impl TestMon {
-    fn run_later(&mut self, command: Value) {
+    pub(super) fn run_later(&mut self, command: Value) {
         let conn = self.client();
         let cmd = vec![command.to_string()];
         self.send(conn, MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() });
