@@ -1,7 +1,7 @@
 //! Where OSDs are in the CRUSH map, and where new ones go.
 
 use nacre_base::OsdId;
-use nacre_crush::{CrushMap, Location};
+use nacre_crush::{CrushMap, EditError, Location};
 
 /// 16.16 of a capacity in bytes: one per TiB, as Ceph weighs disks, and never nothing.
 pub fn weight_of_capacity(bytes: u64) -> u32 {
@@ -45,11 +45,11 @@ pub fn place_osd(
     weight: u32,
     location: &Location,
     class: &str,
-) -> Option<CrushMap> {
+) -> Result<Option<CrushMap>, EditError> {
     let mut map = map.clone();
-    let moved = map.create_or_move_item(osd.0, weight, &format!("osd.{osd}"), location).ok()?;
+    let moved = map.create_or_move_item(osd.0, weight, &format!("osd.{osd}"), location)?;
     let classed = map.class_name_of(osd.0).is_none() && map.set_device_class(osd.0, class).unwrap_or(false);
-    (moved || classed).then_some(map)
+    Ok((moved || classed).then_some(map))
 }
 
 pub fn class_of(map: &CrushMap, osd: i32) -> Option<String> {

@@ -141,7 +141,13 @@ fn place(cx: &Context<'_>, osd: OsdId, boot: &OsdBoot, pending: &mut PendingTxn)
         let last = cx.state.osdmap.metadata.get(&osd).and_then(|metadata| metadata.get("hostname"));
         crush_edit::location_at_boot(crush, osd, &boot.host, last.map(String::as_str))
     });
-    if let Some(crush) = crush_edit::place_osd(crush, osd, weight, &location, &boot.device_class) {
-        pending.edit_crush(crush);
+    match crush_edit::place_osd(crush, osd, weight, &location, &boot.device_class) {
+        Ok(None) => {}
+        Ok(Some(crush)) => pending.edit_crush(crush),
+        Err(error) => {
+            let place = location.iter().map(|(kind, name)| format!("{kind}={name}"));
+            let place = place.collect::<Vec<_>>().join(" ");
+            cx.log(pending, LogLevel::Warn, format!("osd.{osd} is not placed at {place}: {error}"));
+        }
     }
 }
