@@ -551,6 +551,10 @@ fn mgr_modules(call: &mut Call<'_>) -> Outcome {
 fn mgr_services(call: &mut Call<'_>) -> Outcome {
     call.show_json(json!(call.state.mgrmap.map.services))
 }
+/// Modules that may be enabled by name though no manager has them.
+const MODULES_MAX: usize = 64;
+const MODULE_NAME_MAX: usize = 64;
+
 fn mgr_module_enable(call: &mut Call<'_>) -> Outcome {
     let module = call.args.text("module")?;
     if ALWAYS_ON.contains(&&*module) {
@@ -563,6 +567,13 @@ fn mgr_module_enable(call: &mut Call<'_>) -> Outcome {
         let text =
             format!("all mgr daemons do not support module '{module}', pass --force to force enablement");
         return Err(refuse(errno::ENOENT, text));
+    }
+    // They do nothing here, and every client gets their names with the map.
+    if module.len() > MODULE_NAME_MAX || wanted_modules(call).len() >= MODULES_MAX {
+        return Err(refuse(
+            errno::EINVAL,
+            format!("at most {MODULES_MAX} names of {MODULE_NAME_MAX} letters"),
+        ));
     }
     edit_modules(call, |modules| modules.insert(module));
     Answer::said("")
