@@ -2,6 +2,7 @@
 
 use super::{Mon, Page};
 use crate::services::Context;
+use crate::services::pg::stats::PoolUsage;
 use nacre_base::PoolId;
 use nacre_perf::MetricKind;
 use nacre_proto::maps::{OsdMap, Pool};
@@ -51,8 +52,9 @@ pub(super) fn all(mon: &Mon, cx: &Context<'_>, page: &mut Page) {
     for (&id, pool) in &map.pools {
         let label = id.to_string();
         identity(map, id, pool, &label, page);
-        usage(mon, map, id, pool, &label, page);
-        recovery(mon, map, id, &label, page);
+        let counted = mon.services.pgs.pool(map, id);
+        usage(&counted, pool, &label, page);
+        recovery(mon, &counted, id, &label, page);
         placement_groups(mon, map, id, &label, page);
     }
 }
@@ -80,8 +82,7 @@ fn identity(map: &OsdMap, id: PoolId, pool: &Pool, label: &str, page: &mut Page)
     page.untyped("pool_metadata", "POOL Metadata", &labels, 1.0);
 }
 
-fn usage(mon: &Mon, map: &OsdMap, id: PoolId, pool: &Pool, label: &str, page: &mut Page) {
-    let usage = mon.services.pgs.pool(map, id);
+fn usage(usage: &PoolUsage, pool: &Pool, label: &str, page: &mut Page) {
     let work = &usage.counts.work;
     let gauges = [
         ("max_avail", usage.max_available as f64),
@@ -117,9 +118,9 @@ fn usage(mon: &Mon, map: &OsdMap, id: PoolId, pool: &Pool, label: &str, page: &m
     page.add("pool_objects_repaired", MetricKind::Counter, help, &[("poolid", label)], repaired);
 }
 
-fn recovery(mon: &Mon, map: &OsdMap, id: PoolId, label: &str, page: &mut Page) {
+fn recovery(mon: &Mon, usage: &PoolUsage, id: PoolId, label: &str, page: &mut Page) {
     let rates = mon.services.pgs.rates(id);
-    let done = mon.services.pgs.pool(map, id).counts.work;
+    let done = &usage.counts.work;
     for (name, value) in [
         ("recovering_objects_per_sec", rates.recovered_objects),
         ("recovering_bytes_per_sec", rates.recovered_bytes),

@@ -62,7 +62,10 @@ pub fn finished(
         Message::MgrCommandReply(reply) => reply.retval,
         _ => return None,
     };
-    let (level, shown) = described(command).filter(|(level, _)| retval == 0 && *level > LogLevel::Debug)?;
+    if retval != 0 {
+        return None;
+    }
+    let (level, shown) = described(command).filter(|(level, _)| *level > LogLevel::Debug)?;
     Some(line(cx, from, command, level, &format!("cmd='{shown}': finished")))
 }
 

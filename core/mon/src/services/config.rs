@@ -142,21 +142,22 @@ impl Config {
 
     /// The options for an entity: of its kind (`osd`), its name (`osd.3`), its host and class.
     pub fn effective(&self, who: &ConfigEntity) -> BTreeMap<String, (String, ConfigKey)> {
-        // From the widest section to the narrowest, and without a mask before with one.
-        let mut rules: Vec<(u8, bool, &ConfigKey, &String)> = self
-            .options
-            .iter()
-            .filter_map(|(key, value)| Some((who.rank(key)?, !key.mask.is_empty(), key, value)))
-            .collect();
-        rules.sort_by_key(|(rank, masked, ..)| (*masked, *rank));
-        rules.into_iter().map(|(_, _, key, value)| (key.name.clone(), (value.clone(), key.clone()))).collect()
+        let mut rules: Vec<_> = self.ranked(who).collect();
+        rules.sort_by_key(|(rank, ..)| *rank);
+        rules.into_iter().map(|(_, key, value)| (key.name.clone(), (value.clone(), key.clone()))).collect()
     }
 
     /// The value of one option for an entity, as `effective` has it.
     pub fn value_for(&self, who: &ConfigEntity, name: &str) -> Option<&str> {
-        let rules = self.options.iter().filter(|(key, _)| key.name == name);
-        let ranked = rules.filter_map(|(key, value)| Some(((!key.mask.is_empty(), who.rank(key)?), value)));
-        ranked.max_by_key(|(rank, _)| *rank).map(|(_, value)| value.as_str())
+        let rules = self.ranked(who).filter(|(_, key, _)| key.name == name);
+        rules.max_by_key(|(rank, ..)| *rank).map(|(_, _, value)| value.as_str())
+    }
+
+    /// What is set for an entity, with a rank that wins over lower ones: from the widest section to the narrowest,
+    /// and without a mask before with one.
+    fn ranked(&self, who: &ConfigEntity) -> impl Iterator<Item = ((bool, u8), &ConfigKey, &String)> {
+        let rank = |key: &ConfigKey| Some((!key.mask.is_empty(), who.rank(key)?));
+        self.options.iter().filter_map(move |(key, value)| Some((rank(key)?, key, value)))
     }
 
     /// How many changes of the OSD map are kept. The same for every member: from what was committed alone.
