@@ -25,7 +25,7 @@ pub enum Usage {
     ConnectionSecret = 0x03,
     /// A session key on its way to a ticket's holder.
     SessionKey = 0x04,
-    /// A ticket on its way to its holder, who had a session before.
+    /// A ticket on its way to a holder that has a session already.
     Ticket = 0x05,
     /// Proof that a ticket's holder has its session key.
     Authorize = 0x10,

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The value as XML, on one line or indented by one blank for each level.
 pub(crate) fn to_xml(value: &Value, layout: &Layout, pretty: bool) -> String {
     let mut writer = Writer { out: String::new(), pretty, layout };
-    writer.element(&layout.root, value, &mut Vec::new());
+    writer.element(&layout.root, value, &mut Vec::new(), 0);
     writer.out
 }
 
@@ -21,11 +21,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn element<'v>(&mut self, name: &str, value: &'v Value, path: &mut Vec<&'v str>) {
-        self.element_at(name, value, path, 0);
-    }
-
-    fn element_at<'v>(&mut self, name: &str, value: &'v Value, path: &mut Vec<&'v str>, depth: usize) {
+    fn element<'v>(&mut self, name: &str, value: &'v Value, path: &mut Vec<&'v str>, depth: usize) {
         let name = name.replace(' ', "_");
         self.indent(depth);
         self.out += &format!("<{name}>");
@@ -34,7 +30,7 @@ impl Writer<'_> {
                 self.end_line();
                 for (key, value) in fields {
                     path.push(key);
-                    self.element_at(key, value, path, depth + 1);
+                    self.element(key, value, path, depth + 1);
                     path.pop();
                 }
                 self.indent(depth);
@@ -43,7 +39,7 @@ impl Writer<'_> {
                 self.end_line();
                 let element = self.layout.element(path).into_owned();
                 for value in values {
-                    self.element_at(&element, value, path, depth + 1);
+                    self.element(&element, value, path, depth + 1);
                 }
                 self.indent(depth);
             }

@@ -220,7 +220,7 @@ fn answer(osd: &mut Osd, now: Now, store: &dyn StoreView, args: Args<'_>) -> Res
         ("pg", cmd) => cmd,
         (prefix, _) => prefix,
     };
-    if matches!(prefix, "perf dump" | "perfcounters_dump") {
+    if prefix.starts_with("perf") {
         set_gauges(osd, store);
     }
     if let Some(found) = nacre_command::perf(prefix, args, &osd.counted.registry) {

@@ -10,7 +10,7 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Ceph says this of metrics whose value is no measurement.
+    /// Ceph's type for metrics whose value is no measurement.
     Untyped,
 }
 

@@ -158,7 +158,7 @@ impl Raft {
     }
     /// Whether this member leads and has everything that earlier leaders committed: from here on it
     /// may judge what to propose.
-    pub fn has_applied_own_term(&self) -> bool {
+    pub fn leads_with_committed_term(&self) -> bool {
         self.is_leader() && self.node.raft.commit_to_current_term()
     }
     /// The leader, as far as this member knows.

@@ -22,7 +22,7 @@ impl Mon {
     pub(super) fn check(&mut self) {
         assert_eq!(
             self.leading.is_some(),
-            self.retired.is_none() && self.consensus.has_applied_own_term(),
+            self.retired.is_none() && self.consensus.leads_with_committed_term(),
             "the leader's state is there as long as this member leads"
         );
         assert!(self.leading.is_some() || self.proposals.is_idle(), "only a leader has proposals");

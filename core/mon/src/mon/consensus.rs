@@ -58,8 +58,8 @@ impl Consensus {
         self.raft.as_ref().is_some_and(Raft::is_leader)
     }
     /// Whether this member leads and has applied everything from before.
-    pub fn has_applied_own_term(&self) -> bool {
-        self.raft.as_ref().is_some_and(Raft::has_applied_own_term)
+    pub fn leads_with_committed_term(&self) -> bool {
+        self.raft.as_ref().is_some_and(Raft::leads_with_committed_term)
     }
     /// The members that vote. The same as the state's members, except where one was made to decide alone
     /// (`persist::alone`).
@@ -177,7 +177,7 @@ impl Mon {
             self.make_clients_resend(out);
             self.request_global_ids(out);
         }
-        match (self.consensus.has_applied_own_term(), &self.leading) {
+        match (self.consensus.leads_with_committed_term(), &self.leading) {
             (true, None) => {
                 let global_ids_wanted_by = BTreeSet::new();
                 self.leading = Some(Leading { since: now.mono, announced: false, global_ids_wanted_by });

@@ -74,7 +74,7 @@ impl Mon {
         (member, name, addrs): (u64, &str, &AddrVec),
         pending: &mut PendingTxn,
     ) -> Done {
-        let state = self.state.as_ref().expect("it leads in earnest");
+        let state = self.state.as_ref().expect("it has committed an entry of its term");
         let expected = state.monmap.map.mons.get(name).map(|info| info.public_addrs.msgr2());
         let is_there = self.peers.is_open(member);
         let enough = is_majority(self.alive().len() + 1, self.voters().len() + 1);

@@ -409,7 +409,7 @@ impl Mon {
 
     /// The manager map names this process, and the other monitors of the quorum, which take over from it.
     fn update_manager(&self, now: Now, pending: &mut PendingTxn) {
-        let state = self.state.as_ref().expect("leading in earnest");
+        let state = self.state.as_ref().expect("the leader has committed an entry of its term");
         let known = &state.mgrmap.map;
         let standbys = self.peers.open().filter_map(|id| {
             let name = state.monmap.members.get(&id)?.clone();

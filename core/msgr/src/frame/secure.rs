@@ -2,9 +2,9 @@
 //! behind it. What a piece carries is filled up with zeros to a multiple of 16 bytes.
 //!
 //! ```text
-//! block   preamble | the first 48 bytes of segment 0           always 80 bytes and the tag head    the rest
-//! of segment 0                                if there is one tail    segments 1, 2 and 3, each filled up |
-//! status         if the preamble announces more than one segment
+//! block   preamble | the first 48 bytes of segment 0   always 80 bytes and the tag
+//! head    the rest of segment 0                        if there is one
+//! tail    segments 1, 2, 3, each filled up | status    if the preamble announces several segments
 //! ```
 
 use super::{

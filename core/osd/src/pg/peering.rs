@@ -400,10 +400,10 @@ impl Peering {
         let members: BTreeSet<OsdId> = acting.iter().copied().filter(|osd| osd.is_some()).collect();
         self.step = Step::DistributingLog { waiting: members.clone() };
         for osd in members.into_iter().filter(|osd| *osd != history.me) {
-            self.send_merge(ctx, history, osd);
+            self.send_log(ctx, history, osd);
         }
     }
-    fn send_merge(&self, ctx: &mut Ctx<'_>, history: &History, osd: OsdId) {
+    fn send_log(&self, ctx: &mut Ctx<'_>, history: &History, osd: OsdId) {
         let theirs = self.peers.get(&osd).and_then(|peer| peer.info.as_ref());
         ctx.out.push(PgEffect::ask(osd, PgMsg::AdoptLog(history.log_for(theirs))));
     }
@@ -483,7 +483,7 @@ impl Peering {
             Step::DistributingLog { waiting } => {
                 let silent = waiting.iter().copied().filter(|osd| *osd != history.me && concerns(*osd));
                 let silent: Vec<OsdId> = silent.collect();
-                silent.into_iter().for_each(|osd| self.send_merge(ctx, history, osd));
+                silent.into_iter().for_each(|osd| self.send_log(ctx, history, osd));
             }
             _ => {}
         }
@@ -611,7 +611,7 @@ impl Pg {
             }
         };
         match (&mut self.phase, is_done) {
-            (Phase::Replica(_), true) => self.authoritative_log_is_here(ctx),
+            (Phase::Replica(_), true) => self.on_authoritative_log(ctx),
             (_, true) => self.distribute_log(ctx),
             (Phase::Peering(peering), false) => peering.step = Step::Scanning(scan),
             (Phase::Replica(replica), false) => replica.scan = Some(scan),

@@ -130,7 +130,7 @@ impl Pg {
         if Log::can_join(&self.history.info, &log) && log.after <= self.history.info.last_update {
             let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
             self.apply(ctx, update);
-            self.authoritative_log_is_here(ctx);
+            self.on_authoritative_log(ctx);
         } else {
             let scan = self.start_scan(ctx, from, log);
             if let Phase::Replica(replica) = &mut self.phase {
@@ -158,7 +158,7 @@ impl Pg {
         self.once_durable(ctx, WhenStored::SendMissing);
     }
 
-    pub fn authoritative_log_is_here(&mut self, ctx: &mut Ctx<'_>) {
+    pub fn on_authoritative_log(&mut self, ctx: &mut Ctx<'_>) {
         if let Phase::Replica(replica) = &mut self.phase {
             replica.has_authoritative_log = true;
             replica.scan = None;
