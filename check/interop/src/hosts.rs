@@ -1,21 +1,30 @@
 //! Hosts on one machine: network namespaces on a switch of their own, each with a folder and disk files.
 //!
-//! Needs root and `ip`. Nothing is left behind in the system's own namespace.
+//! Needs root and `ip`. When a `HostNet` is dropped, its processes, namespaces and files are gone, and so are
+//! `/var/lib/nacre` and `/etc/ceph` if it made them to mount hosts' folders there.
 
-use crate::{nacre_binary, succeed, text};
+use crate::{
+    json_line, nacre_binary, run_line, send_signal, show_logs, succeed, try_line, wait_gone, wait_until,
+};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A switch with hosts on it. All of it ends when this is dropped.
 pub struct HostNet {
     folder: tempfile::TempDir,
     switch: String,
     hosts: Vec<String>,
+    /// Folders of the machine that were missing.
+    mount_points: RefCell<Vec<PathBuf>>,
 }
 
 /// How hosts are numbered in the networks.
@@ -47,7 +56,8 @@ impl HostNet {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("nacre{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::Builder::new().prefix("nacre-hosts-").tempdir()?;
-        let mut net = HostNet { folder, switch: format!("{id}s"), hosts: Vec::new() };
+        let mut net =
+            HostNet { folder, switch: format!("{id}s"), hosts: Vec::new(), mount_points: RefCell::default() };
         ip(&["netns", "add", &net.switch])?;
         ip(&["-n", &net.switch, "link", "add", "br0", "type", "bridge"])?;
         ip(&["-n", &net.switch, "link", "set", "br0", "up"])?;
@@ -132,21 +142,21 @@ impl HostNet {
         command
     }
 
+    /// `timeout` on a host, for stock clients with the configuration of another.
+    fn timeout(&self, host: usize, conf_of: usize) -> Command {
+        let mut command = self.on(host, "timeout");
+        command.env("CEPH_CONF", self.data(conf_of).join("ceph.conf"));
+        command
+    }
     /// A stock command line on a host, with the configuration of another.
     pub fn try_run(&self, host: usize, conf_of: usize, line: &str) -> Result<Output> {
-        let mut command = self.on(host, "timeout");
-        command.env("CEPH_CONF", self.data(conf_of).join("ceph.conf")).args(["--kill-after=5", "60"]);
-        command.args(line.split_whitespace()).output().with_context(|| format!("cannot run {line}"))
+        try_line(self.timeout(host, conf_of), line)
     }
     pub fn run(&self, host: usize, conf_of: usize, line: &str) -> Result<String> {
-        let output = self.try_run(host, conf_of, line)?;
-        let (said, errors) = (text(&output.stdout), text(&output.stderr));
-        ensure!(output.status.success(), "{line}: {}\n{said}{errors}", output.status);
-        Ok(said)
+        run_line(self.timeout(host, conf_of), line)
     }
     pub fn json(&self, host: usize, conf_of: usize, line: &str) -> Result<Value> {
-        let output = self.run(host, conf_of, &format!("{line} --format json"))?;
-        serde_json::from_str(&output).with_context(|| format!("{line} gave no JSON: {output}"))
+        json_line(self.timeout(host, conf_of), line)
     }
 
     /// Pids of what runs on a host, by name: `host` is the agent.
@@ -172,8 +182,13 @@ impl HostNet {
         for folder in [&data, &etc, &shared] {
             fs::create_dir_all(folder)?;
         }
-        fs::create_dir_all("/var/lib/nacre")?;
-        fs::create_dir_all("/etc/ceph")?;
+        for mount_point in ["/var/lib/nacre", "/etc/ceph"] {
+            match fs::create_dir(mount_point) {
+                Ok(()) => self.mount_points.borrow_mut().push(mount_point.into()),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e).with_context(|| format!("cannot make {mount_point}")),
+            }
+        }
         let disk = root.join(format!("disk{host}"));
         if !disk.exists() {
             File::create(&disk)?.set_len(4 << 30)?;
@@ -183,7 +198,8 @@ impl HostNet {
         let command = command.replace("/dev/vdb", &disk.display().to_string());
         // The mounts are seen by this command and what it starts.
         let script = format!(
-            "set -e; mount --bind {data} /var/lib/nacre; mount --bind {etc} /etc/ceph; cd {shared};              export PATH={bin}:$PATH; unset CEPH_CONF CEPH_ARGS; {command}",
+            "set -e; mount --bind {data} /var/lib/nacre; mount --bind {etc} /etc/ceph; cd {shared}; \
+             export PATH={bin}:$PATH; unset CEPH_CONF CEPH_ARGS; {command}",
             data = data.display(),
             etc = etc.display(),
             shared = shared.display(),
@@ -192,13 +208,25 @@ impl HostNet {
         succeed(self.on(host, "timeout").args(["120", "unshare", "--mount", "bash", "-c", &script]))
     }
 
-    /// SIGKILL to all that runs on a host.
+    /// SIGKILL to all processes on a host.
     pub fn kill_all(&self, host: usize) -> Result<()> {
-        for (_, pid) in self.pids(host)? {
-            succeed(Command::new("kill").args(["-KILL", &pid.to_string()]))?;
-        }
-        Ok(())
+        kill_all_in(&self.hosts[host - 1])
     }
+}
+
+/// SIGKILL to all processes in a namespace, until there are none. The agent might start a killed daemon again.
+fn kill_all_in(namespace: &str) -> Result<()> {
+    let mut killed = BTreeSet::new();
+    wait_until("all processes of the host to be killed", Duration::from_secs(10), || {
+        let pids = succeed(Command::new("ip").args(["netns", "pids", namespace]))?;
+        for pid in pids.split_whitespace() {
+            // It may have ended in the meantime.
+            let _ = send_signal(pid, "KILL");
+            killed.insert(pid.to_string());
+        }
+        Ok(pids.is_empty())
+    })?;
+    killed.iter().try_for_each(wait_gone)
 }
 
 fn set_up<'a>(command: &'a mut Command, addr: impl ToString, devices: &[&Path]) -> &'a mut Command {
@@ -215,15 +243,7 @@ impl Drop for HostNet {
     fn drop(&mut self) {
         for host in 1..=self.hosts.len() {
             let data = self.data(host);
-            // A failing test shows why in the daemons' own words.
-            if std::thread::panicking() {
-                for entry in fs::read_dir(data.join("log")).into_iter().flatten().flatten() {
-                    let lines = fs::read_to_string(entry.path()).unwrap_or_default();
-                    let tail: Vec<&str> = lines.lines().rev().take(25).collect();
-                    eprintln!("--- {}", entry.path().display());
-                    tail.iter().rev().for_each(|line| eprintln!("{line}"));
-                }
-            }
+            show_logs(&data.join("log"));
             let stop = || match self.folder.path().join("etc").exists() {
                 true => self.in_system(host, "nacre host stop"),
                 false => succeed(&mut self.nacre(host, "host stop")),
@@ -235,8 +255,13 @@ impl Drop for HostNet {
             }
         }
         for name in self.hosts.iter().chain([&self.switch]) {
-            if let Err(error) = ip(&["netns", "del", name]) {
+            if let Err(error) = kill_all_in(name).and_then(|()| ip(&["netns", "del", name])) {
                 eprintln!("{error:#}");
+            }
+        }
+        for folder in self.mount_points.take() {
+            if let Err(error) = fs::remove_dir(&folder) {
+                eprintln!("cannot remove {}: {error}", folder.display());
             }
         }
     }

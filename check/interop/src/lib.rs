@@ -1,13 +1,15 @@
 //! A Nacre cluster of real processes and the stock clients to use it with.
 //!
 //! Tests live in `tests/it/`. They need the `nacre` binary (built beside them in the same target
-//! folder) and Debian's ceph-common and python3-rados.
+//! folder), and the Debian packages that `cargo xtask ci` installs (`xtask/src/ci.rs`). Those that use mounts
+//! or network namespaces need root.
 
 pub mod hosts;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -70,26 +72,16 @@ impl Cluster {
     /// Runs a stock command line such as `rados -p rbd ls` and gives its output; words are split
     /// at blanks.
     pub fn run(&self, line: &str) -> Result<String> {
-        let output = self.try_run(line)?;
-        if !output.status.success() {
-            bail!("{line}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
-        }
-        Ok(text(&output.stdout))
+        run_line(self.client("timeout"), line)
     }
 
     /// The same, whatever the exit status.
     pub fn try_run(&self, line: &str) -> Result<Output> {
-        let mut words = line.split_whitespace();
-        let program = words.next().context("an empty command line")?;
-        // A client that waits forever is a failure, not a hang.
-        let mut command = self.client("timeout");
-        command.args(["--kill-after=5", "120", program]).args(words);
-        command.output().with_context(|| format!("cannot run {line}"))
+        try_line(self.client("timeout"), line)
     }
 
     pub fn json(&self, line: &str) -> Result<Value> {
-        let output = self.run(&format!("{line} --format json"))?;
-        serde_json::from_str(&output).with_context(|| format!("{line} gave no JSON: {output}"))
+        json_line(self.client("timeout"), line)
     }
 
     /// Runs one of `scripts/` with the system's Python, which has the stock bindings.
@@ -99,7 +91,7 @@ impl Cluster {
 
     pub fn python_command(&self, script: &str) -> Command {
         let mut command = self.client("/usr/bin/python3");
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script));
+        command.arg(scripts().join(script));
         command
     }
 
@@ -116,20 +108,11 @@ impl Cluster {
 
     /// SIGKILL to one daemon, such as `osd.1`.
     pub fn kill(&self, daemon: &str) -> Result<()> {
-        let pid = self.pid(daemon)?;
-        send_signal(&pid, "KILL")?;
-        // A corpse that nobody buries holds no files once it is the last thread.
-        let gone = || {
-            let process = Path::new("/proc").join(&pid);
-            let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
-            let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
-            threads == 0 || threads == 1 && stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
-        };
-        wait_until("the killed process to be gone", Duration::from_secs(10), || Ok(gone()))
+        kill_and_wait(self.pid(daemon)?)
     }
 
     pub fn signal(&self, daemon: &str, signal: &str) -> Result<()> {
-        send_signal(&self.pid(daemon)?, signal)
+        send_signal(self.pid(daemon)?, signal)
     }
 
     pub fn start(&self, daemon: &str) -> Result<()> {
@@ -171,16 +154,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A failing test shows why in the daemons' own words.
-        if std::thread::panicking() {
-            for daemon in self.daemons().unwrap_or_default() {
-                let log = self.folder().join("log").join(format!("{daemon}.log"));
-                let lines = std::fs::read_to_string(&log).unwrap_or_default();
-                let tail: Vec<&str> = lines.lines().rev().take(25).collect();
-                eprintln!("--- {}", log.display());
-                tail.iter().rev().for_each(|line| eprintln!("{line}"));
-            }
-        }
+        show_logs(&self.folder().join("log"));
         if let Err(error) = succeed(&mut self.nacre("down")) {
             eprintln!("nacre down: {error:#}");
         }
@@ -195,7 +169,7 @@ pub struct Load {
 
 impl Load {
     pub fn signal(&self, signal: &str) -> Result<()> {
-        send_signal(&self.writer.id().to_string(), signal)
+        send_signal(self.writer.id(), signal)
     }
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
@@ -212,17 +186,87 @@ impl Load {
     }
 }
 
-fn send_signal(pid: &str, signal: &str) -> Result<()> {
-    succeed(Command::new("kill").args([&format!("-{signal}"), pid])).map(drop)
+/// Shows the ends of the daemons' logs if the test has failed.
+fn show_logs(folder: &Path) {
+    if !std::thread::panicking() {
+        return;
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    logs.sort();
+    for log in logs {
+        let lines = std::fs::read_to_string(&log).unwrap_or_default();
+        let tail: Vec<&str> = lines.lines().rev().take(25).collect();
+        eprintln!("--- {}", log.display());
+        tail.iter().rev().for_each(|line| eprintln!("{line}"));
+    }
+}
+
+/// Sends a signal to a process, or to a process group: its id with a minus sign.
+pub fn send_signal(process: impl Display, signal: &str) -> Result<()> {
+    succeed(Command::new("kill").args([&format!("-{signal}"), "--", &process.to_string()])).map(drop)
+}
+
+/// SIGKILL to a process. When this returns, it holds no files, locks or ports.
+pub fn kill_and_wait(pid: impl Display) -> Result<()> {
+    send_signal(&pid, "KILL")?;
+    wait_gone(pid)
+}
+
+/// Waits until a killed process is gone. A zombie holds no files once it is the last thread.
+fn wait_gone(pid: impl Display) -> Result<()> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let is_gone = || {
+        let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+        threads == 0 || threads == 1 && stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
+    };
+    wait_until("the killed process to be gone", Duration::from_secs(10), || Ok(is_gone()))
 }
 
 /// Runs to the end and gives what was printed; fails with everything that was printed.
 pub fn succeed(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
-    }
-    Ok(text(&output.stdout))
+    printed(&format!("{command:?}"), &output)
+}
+
+fn printed(command: &str, output: &Output) -> Result<String> {
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{command}: {}\n{said}{errors}", output.status);
+    Ok(said)
+}
+
+/// Runs a command line, with words split at blanks. `timeout` is a command that runs the program of this
+/// name: a client that waits forever is a failure, not a hang.
+fn try_line(mut timeout: Command, line: &str) -> Result<Output> {
+    timeout.args(["--kill-after=5", "120"]).args(line.split_whitespace());
+    timeout.output().with_context(|| format!("cannot run {line}"))
+}
+
+fn run_line(timeout: Command, line: &str) -> Result<String> {
+    printed(line, &try_line(timeout, line)?)
+}
+
+fn json_line(timeout: Command, line: &str) -> Result<Value> {
+    let output = run_line(timeout, &format!("{line} --format json"))?;
+    serde_json::from_str(&output).with_context(|| format!("{line} gave no JSON: {output}"))
+}
+
+/// Sends a request, and gives what comes back until the peer hangs up. `finish` may end the sending side.
+pub fn exchange<S: Read + Write>(mut stream: S, request: &[u8], finish: impl FnOnce(&S)) -> Vec<u8> {
+    // The peer may have hung up before all is sent.
+    let _ = stream.write_all(request);
+    finish(&stream);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// Says that the running test is skipped, past the capture of its output. `cargo xtask ci` lists these lines.
+pub fn skip(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
 pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
@@ -238,6 +282,11 @@ pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> Result<
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The folder of the tests' scripts.
+pub fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts")
 }
 
 /// The binary that was built into the same target folder as this test.

@@ -1,8 +1,8 @@
 //! `ceph daemon`, and other programs that use a daemon's admin socket.
 
-use nacre_interop::{Cluster, text, wait_until};
+use nacre_interop::{Cluster, exchange, text, wait_until};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,9 @@ fn ask(c: &Cluster, words: &str) -> Value {
 
 /// Sends bytes, and gives what comes back until the daemon hangs up.
 fn raw(path: &Path, request: &[u8]) -> Vec<u8> {
-    let mut stream = UnixStream::connect(path).unwrap();
-    // The daemon may have hung up before all is sent.
-    let _ = stream.write_all(request);
-    let _ = stream.shutdown(std::net::Shutdown::Write);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    answer
+    exchange(UnixStream::connect(path).unwrap(), request, |stream| {
+        let _ = stream.shutdown(Shutdown::Write);
+    })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A guest under qemu that boots from an image and writes, through the death of everything.
 //! `cargo xtask soak guest` runs it; it needs packages that no other test needs.
 
-use nacre_interop::{Cluster, succeed};
+use nacre_interop::{Cluster, scripts, send_signal, succeed};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,7 @@ impl Guest {
     /// The host dies. Gives the last file that the guest knew to be safe.
     fn kill(mut self) -> u32 {
         // `timeout` is the leader of a group of its own and takes qemu along.
-        succeed(Command::new("kill").args(["-KILL", "--", &format!("-{}", self.qemu.id())])).unwrap();
+        send_signal(format_args!("-{}", self.qemu.id()), "KILL").unwrap();
         self.qemu.wait().unwrap();
         self.seen.extend(self.console.lines().map_while(Result::ok));
         self.seen.iter().filter_map(|line| written(line)).max().unwrap()
@@ -66,8 +66,7 @@ fn written(line: &str) -> Option<u32> {
 fn guest_keeps_synced_data_after_cluster_and_host_crash() {
     let c = Cluster::up().unwrap();
     let made = c.folder().join("guest");
-    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/guest/build.sh");
-    succeed(Command::new(build).arg(&made)).unwrap();
+    succeed(Command::new(scripts().join("guest/build.sh")).arg(&made)).unwrap();
     c.run("ceph osd pool create images 16").unwrap();
     c.run("rbd pool init images").unwrap();
     let image = format!("rbd:images/guest:conf={}", c.conf().display());

@@ -1,6 +1,6 @@
 //! The client in Linux's kernel (`rbd map`), in a guest under qemu, as test machines lack its module.
 
-use nacre_interop::{Cluster, succeed, text};
+use nacre_interop::{Cluster, scripts, succeed, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -26,9 +26,8 @@ fn ports(c: &Cluster) -> Vec<String> {
 #[test]
 fn kernel_client_maps_an_image_and_keeps_its_idle_connections() {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("krbd");
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
-    succeed(Command::new(scripts.join("guest/kernel.sh")).arg(&made)).unwrap();
-    succeed(Command::new(scripts.join("krbd/build.sh")).arg(&made)).unwrap();
+    succeed(Command::new(scripts().join("guest/kernel.sh")).arg(&made)).unwrap();
+    succeed(Command::new(scripts().join("krbd/build.sh")).arg(&made)).unwrap();
 
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create images 8").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! `check/interop/record.sh` records that again.
 
-use nacre_interop::Cluster;
+use nacre_interop::{Cluster, scripts};
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -49,8 +49,7 @@ fn compare(script: &str) {
 fn transcripts_know_ids_of_images_however_short_they_are() {
     let said = "100ead2620 100e5f3 123456789012 4194304 18446744073709551615 facade";
     let script = format!("from ids import without_ids; print(without_ids('{said}'), end='')");
-    let scripts = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
-    let done = Command::new("python3").args(["-c", &script]).current_dir(scripts).output().unwrap();
+    let done = Command::new("python3").args(["-c", &script]).current_dir(scripts()).output().unwrap();
     let told = String::from_utf8(done.stdout).unwrap();
     assert_eq!(told, "ID ID ID 4194304 18446744073709551615 facade");
 }
