@@ -2,7 +2,7 @@
 # Unpacks Ceph's clients of another suite of Debian, with all that they need, into FOLDER/root. Packages are
 # not configured, which programs that are only run do not need. A folder that has a root stays as it is.
 #   client_root.sh SUITE FOLDER
-# Exit status 3: the mirror that apt uses does not serve the suite.
+# Exit status 3: apt uses no mirror of Debian, or one that does not serve the suite.
 set -eu
 suite=$1
 folder=$2
@@ -24,7 +24,14 @@ apt_get() {
         -o Dir::Cache="$PWD/apt/cache" \
         -o APT::Install-Recommends=false -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
 }
-apt_get -o APT::Update::Error-Mode=any update || exit 3
+if ! said=$(LC_ALL=C apt_get -o APT::Update::Error-Mode=any update 2>&1); then
+    echo "$said" >&2
+    # What apt says of a mirror that answers. One that cannot be reached is a failure.
+    case $said in
+        *"does not have a Release file"*) exit 3 ;;
+        *) exit 1 ;;
+    esac
+fi
 apt_get install --yes --download-only base-files coreutils ceph-common python3-rados python3-rbd
 
 # First the one with the links from /bin to /usr/bin.

@@ -1,6 +1,6 @@
 //! Monitors come and go while clients work.
 
-use nacre_interop::{Cluster, succeed, wait_until};
+use nacre_interop::{Cluster, skip, succeed, wait_until};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -194,7 +194,7 @@ fn monitor_with_a_full_disk_stops_and_restarts_with_space() {
     std::fs::create_dir(&folder).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(&folder).status();
     if !mount.is_ok_and(|status| status.success()) {
-        return eprintln!("left out: nothing can be mounted here");
+        return skip("nothing can be mounted here");
     }
     let mounted = Mounted(&folder);
     let copy =

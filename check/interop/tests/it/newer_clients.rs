@@ -1,6 +1,7 @@
 //! Stock clients of newer releases of Ceph, unpacked from other suites of Debian.
 
-use nacre_interop::{Cluster, succeed, text};
+use anyhow::{Context, Result};
+use nacre_interop::{Cluster, scripts, skip, succeed, text, wait_until};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -11,21 +12,21 @@ struct Release {
 }
 
 impl Release {
-    /// None, and said so, where the mirror lacks the suite or the machine lets no test change its mounts.
-    /// Made once for a target folder.
+    /// None, and the test is skipped, where apt's mirror does not serve the suite or the machine lets no test
+    /// change its mounts. Made once for a target folder.
     fn of_suite(suite: &str) -> Option<Release> {
-        let skipped = |why: &str| {
-            println!("skipped: {why}");
-            None
-        };
         if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
-            return skipped("`unshare --mount` is not permitted");
+            skip("`unshare --mount` is not permitted");
+            return None;
         }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(suite);
         let made = Command::new(scripts().join("client_root.sh")).arg(suite).arg(&folder).output().unwrap();
         match made.status.code() {
             Some(0) => Some(Release { root: folder.join("root") }),
-            Some(3) => skipped(&format!("the mirror does not serve {suite}")),
+            Some(3) => {
+                skip(&format!("apt's mirror does not serve {suite}"));
+                None
+            }
             _ => panic!("{}{}", text(&made.stdout), text(&made.stderr)),
         }
     }
@@ -47,8 +48,13 @@ impl Release {
     }
 }
 
-fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts")
+/// The number of the key that seals the tickets for OSDs, which a client's log tells.
+fn osd_key(c: &Cluster) -> Result<u64> {
+    let output = c.try_run("rados --debug-auth=10 --log-to-stderr=true lspools")?;
+    let log = text(&output.stderr);
+    let number =
+        log.split("service osd secret_id ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    number.with_context(|| format!("no number of a key in {log}"))
 }
 
 /// What is done every day with `ceph`, `rados` and `rbd`.
@@ -180,9 +186,11 @@ fn client_of_ceph_20_works_with_keys_of_both_kinds() {
     assert!(is_newer(&make(&[], "client.f", &[])));
     let dumped = run("ceph mon dump --format json");
     assert!(dumped.contains(r#""auth_service_cipher":{"name":"aes256k""#), "{dumped}");
-    // All keys of services are replaced.
+    // All keys of OSDs are replaced: they have three at a time, which are used one after the other.
+    let before = osd_key(&c).unwrap();
     run("ceph config set mon auth_service_ticket_ttl 4");
-    std::thread::sleep(Duration::from_secs(15));
+    wait_until("all keys of OSDs to be replaced", Duration::from_secs(60), || Ok(osd_key(&c)? >= before + 3))
+        .unwrap();
     run("ceph config rm mon auth_service_ticket_ttl");
     run(&format!("rados {newer} -p data get newer -"));
     run("rados -p data get newer -");
