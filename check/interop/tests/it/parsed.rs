@@ -1,9 +1,43 @@
 //! What programs read of the output of the stock `ceph` command: versions, formats, and the cluster log.
 
-use nacre_interop::{Cluster, wait_until};
-use std::io::Read;
-use std::process::Stdio;
+use nacre_interop::{Cluster, send_signal, wait_until};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// A command that prints what happens, until this is dropped.
+struct Watcher {
+    process: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Watcher {
+    fn start(c: &Cluster, line: &str) -> Watcher {
+        let mut command = c.client("timeout");
+        command.args(["--kill-after=5", "120"]).args(line.split(' ')).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (output, lines) = (BufReader::new(process.stdout.take().unwrap()), said.clone());
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).for_each(|line| *lines.lock().unwrap() += &(line + "\n"));
+        });
+        Watcher { process, said }
+    }
+
+    /// What it has printed so far.
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // `timeout` is the leader of a group of its own.
+        let _ = send_signal(format_args!("-{}", self.process.id()), "KILL");
+        let _ = self.process.wait();
+    }
+}
 
 #[test]
 fn programs_read_versions_xml_and_all_monitors() {
@@ -39,20 +73,16 @@ fn programs_read_versions_xml_and_all_monitors() {
 #[test]
 fn operators_follow_the_audit_log_and_debug_lines() {
     let c = Cluster::up().unwrap();
-    let watch = |line: &str| {
-        let mut words = line.split(' ');
-        let mut command = c.client(words.next().unwrap());
-        command.args(words).stdout(Stdio::piped()).spawn().unwrap()
-    };
-    let mut watchers = [watch("ceph -W audit"), watch("ceph -w --watch-debug")];
-    // They show the status first, which is in the log when they are about to subscribe.
-    wait_until("both to ask for the status", Duration::from_secs(20), || {
-        let log = c.run("ceph log last 100 debug audit")?;
-        Ok(log.matches(r#""prefix": "status""#).count() >= 2)
+    let [audit, debug] = ["ceph -W audit", "ceph -w --watch-debug"].map(|line| Watcher::start(&c, line));
+    // One that has subscribed shows a change of the map.
+    wait_until("both to have subscribed", Duration::from_secs(60), || {
+        c.run("ceph osd set noin")?;
+        c.run("ceph osd unset noin")?;
+        Ok(audit.said().contains("noin") && debug.said().contains("[DBG] osdmap e"))
     })
     .unwrap();
-    std::thread::sleep(Duration::from_secs(2));
     c.run("ceph osd set noout").unwrap();
+    let epoch = c.json("ceph osd dump").unwrap()["epoch"].to_string();
     c.run("ceph config-key set a/key hush-hush").unwrap();
     let finished = r#"entity='client.admin' cmd='[{"prefix": "osd set", "key": "noout"}]': finished"#;
     let mut log = String::new();
@@ -62,14 +92,11 @@ fn operators_follow_the_audit_log_and_debug_lines() {
     })
     .unwrap();
     assert!(!log.contains("hush-hush"), "{log}");
-    std::thread::sleep(Duration::from_secs(2));
-    let [audit, debug] = watchers.each_mut().map(|watcher| {
-        watcher.kill().unwrap();
-        let mut said = String::new();
-        watcher.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        watcher.wait().unwrap();
-        said
-    });
-    assert!(audit.contains(finished) && !audit.contains("osdmap e"), "{audit}");
-    assert!(debug.contains("[DBG] osdmap e") && !debug.contains("finished"), "{debug}");
+    let map = format!("[DBG] osdmap e{epoch}: ");
+    wait_until("the watchers to show the command and the map", Duration::from_secs(20), || {
+        Ok(audit.said().contains(finished) && debug.said().contains(&map))
+    })
+    .unwrap();
+    assert!(!audit.said().contains("osdmap e"), "{}", audit.said());
+    assert!(!debug.said().contains("finished"), "{}", debug.said());
 }
