@@ -17,9 +17,10 @@ pub struct Options {
     no_install: bool,
 }
 
-/// The stock clients that the tests run, and what a guest with the kernel's client is made of, by a file that
-/// shows that the package is there.
-pub const PACKAGES: [(&str, &str); 15] = [
+/// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
+/// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
+/// Debian system lacks, such as util-linux, are not listed.
+pub const PACKAGES: [(&str, &str); 18] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -32,6 +33,9 @@ pub const PACKAGES: [(&str, &str); 15] = [
     ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
     ("busybox-static", "/usr/share/doc/busybox-static"),
     ("cpio", "/usr/bin/cpio"),
+    ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
+    ("iproute2", "/usr/bin/ip"),
+    ("procps", "/usr/bin/kill"),
     ("prometheus", "/usr/bin/promtool"),
     ("ceph-prometheus-alerts", "/etc/prometheus/ceph/ceph_default_alerts.yml"),
     ("ceph-grafana-dashboards", "/etc/grafana/dashboards/ceph-dashboard"),
