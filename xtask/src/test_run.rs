@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub struct TestRun {
     /// From the last `test result:` on.
     held: String,
+    /// What tests say that could not run here.
+    skipped: Vec<String>,
     status: ExitStatus,
     command: String,
 }
@@ -49,11 +51,12 @@ impl TestRun {
         let running = parser.programs.iter().map(|(_, took)| *took).sum();
         timings.add("building tests", started.elapsed().saturating_sub(running));
         parser.programs.iter().for_each(|(name, took)| timings.add(&format!("tests: {name}"), *took));
-        Ok(TestRun { held, status, command: shown })
+        Ok(TestRun { held, skipped: parser.skipped, status, command: shown })
     }
 
-    /// Prints what was held back, and fails if a test did.
+    /// Prints which tests were skipped and what was held back, and fails if a test did.
     pub fn finish(self) -> Result<()> {
+        self.skipped.iter().for_each(|test| println!("skipped: {test}"));
         print!("{}", self.held);
         if !self.status.success() {
             bail!("tests failed ({}); again: {}", self.status, self.command);
@@ -62,17 +65,21 @@ impl TestRun {
     }
 }
 
-/// Finds the test programs and their times in what cargo and they print.
+/// Finds the test programs and their times in what cargo and they print, and the tests that were skipped.
 #[derive(Default)]
 struct Parser {
     current: Option<String>,
     programs: Vec<(String, Duration)>,
+    skipped: Vec<String>,
 }
 
 impl Parser {
     fn take(&mut self, line: &str) {
         if let Some(program) = line.trim_start().strip_prefix("Running ") {
             self.current = Some(program_name(program));
+        } else if let Some((_, test)) = line.split_once("skipped: ") {
+            // It may follow the name of a test on the same line.
+            self.skipped.push(test.to_string());
         } else if let Some(seconds) = line
             .strip_prefix("test result:")
             .and_then(|rest| rest.rsplit_once("finished in ")?.1.strip_suffix('s')?.parse::<f64>().ok())
@@ -104,6 +111,7 @@ mod tests {
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s",
             "     Running tests/it/main.rs (target/debug/deps/it-4567)",
             "test some::test ... ok",
+            "test other::test ... skipped: other::test: there is no mirror",
             "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 61.25s",
         ] {
             parser.take(line);
@@ -113,6 +121,7 @@ mod tests {
             ("it, tests/it/main.rs".to_string(), Duration::from_millis(61_250)),
         ];
         assert_eq!(parser.programs, expected);
+        assert_eq!(parser.skipped, ["other::test: there is no mirror"]);
     }
 
     #[test]
