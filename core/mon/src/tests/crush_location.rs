@@ -57,3 +57,16 @@ fn options_of_a_single_osd_say_where_it_starts() {
     assert_eq!(t.map().crush.item_weight(1), Some(0));
     assert_eq!(t.map().crush.location(2), []);
 }
+
+/// The error was dropped, and the OSD was nowhere.
+#[test]
+fn location_of_an_unknown_kind_is_said_in_the_log() {
+    let (mut t, _) = TestMon::with_osds(1);
+    let set =
+        json!({ "prefix": "config set", "who": "osd.1", "name": "crush_location", "value": "cupboard=c" });
+    t.run(set);
+    t.boot(1, 6951, 1);
+    assert_eq!(t.map().crush.location(1), []);
+    let lines = t.run(json!({ "prefix": "log last" }));
+    assert!(lines.contains("osd.1 is not placed at cupboard=c: "), "{lines}");
+}

@@ -45,6 +45,7 @@ fn modules_are_enabled_and_disabled_as_in_ceph() {
     assert_eq!(say(disable, "nosuch", false), told("module 'nosuch' is already disabled"));
     assert_eq!(say(enable, "nosuch", true), told(""));
     assert_eq!(say(enable, "nosuch", false), told("module 'nosuch' is already enabled"));
+    assert_eq!(say(enable, &"long".repeat(100), true).0, -22);
     t.pass(Duration::from_secs(2));
     let mut t = t.restart();
     let modules = t.json(json!({ "prefix": "mgr module ls" }));
