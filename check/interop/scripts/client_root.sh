@@ -11,8 +11,16 @@ rm -rf "$folder"
 mkdir -p "$folder/apt/state/lists/partial" "$folder/apt/cache/archives/partial" "$folder/root"
 cd "$folder"
 
-mirrors=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian')
-mirror=$(echo "$mirrors" | grep -v security | head -n 1)
+mirror_of_apt() {
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
+        grep -v security | head -n 1
+}
+mirror=$(mirror_of_apt)
+if test -z "$mirror"; then
+    # A machine may have no package lists.
+    apt-get -q -o APT::Update::Error-Mode=any update
+    mirror=$(mirror_of_apt)
+fi
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 test -n "$mirror" || exit 3
 echo "deb [signed-by=$keys] $mirror $suite main" > apt/sources.list
