@@ -2,8 +2,8 @@
 //! dialled by them.
 //!
 //! Each agent answers at its host's address. A question begins with a fixed word and the cluster's fsid,
-//! which strangers do not know; an answer is as long as the question, so nothing is gained by asking in the
-//! name of another host.
+//! which only hosts of the cluster and those with a token know. An answer is as long as the question, so a
+//! forged sender gains nothing. It begins with another word, so that it is never answered itself.
 
 use crate::kinds::PORTS;
 use anyhow::{Context, Result, bail};
@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-const WORD: &[u8; 11] = b"nacre-echo1";
+const QUESTION: &[u8; 11] = b"nacre-ask-1";
+const ANSWER: &[u8; 11] = b"nacre-say-1";
 /// Behind the word: the fsid, a number that tells questions apart, and a port to dial, or 0.
-const HEADER: usize = WORD.len() + 16 + 8 + 2;
-/// More than any network's MTU.
-const DATAGRAM_MAX: usize = 65_507;
+const HEADER: usize = QUESTION.len() + 16 + 8 + 2;
+/// Of the packets that are tried: more than jumbo frames of Ethernet. A larger MTU is tried with this.
+const MTU_MAX: usize = 9216;
 /// Of IPv4 and UDP, of IPv6 and UDP.
 const HEADERS: (usize, usize) = (28, 48);
 const TRIES: u32 = 3;
@@ -43,12 +44,25 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let run = move || {
-            let mut buffer = vec![0; DATAGRAM_MAX];
+            // One byte more shows that a datagram is longer.
+            let mut buffer = vec![0; MTU_MAX + 1];
             let mut dialled = Instant::now() - DIAL_EVERY;
             while !stopped.load(Ordering::Relaxed) {
-                let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+                let (len, from) = match socket.recv_from(&mut buffer) {
+                    Ok((len, from)) if len <= MTU_MAX => (len, from),
+                    Ok(_) => continue,
+                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                        continue;
+                    }
+                    Err(e) => {
+                        tracing::debug!("cannot receive questions of hosts that join: {e}");
+                        std::thread::sleep(POLL);
+                        continue;
+                    }
+                };
                 let Some(port) = port_in(&buffer[..len], fsid) else { continue };
                 if port == 0 {
+                    buffer[..ANSWER.len()].copy_from_slice(ANSWER);
                     // It may get lost: the question is repeated.
                     let _ = socket.send_to(&buffer[..len], from);
                 } else if PORTS.contains(&port) && dialled.elapsed() >= DIAL_EVERY {
@@ -80,14 +94,15 @@ fn dial_back(to: SocketAddr, header: Vec<u8>) {
 }
 
 fn question(fsid: Uuid, number: u64, port: u16, len: usize) -> Vec<u8> {
-    let mut bytes = [WORD.as_slice(), fsid.as_bytes(), &number.to_le_bytes(), &port.to_le_bytes()].concat();
+    let mut bytes =
+        [QUESTION.as_slice(), fsid.as_bytes(), &number.to_le_bytes(), &port.to_le_bytes()].concat();
     bytes.resize(len.max(HEADER), 0);
     bytes
 }
 
 /// The port in a question of this cluster.
 fn port_in(bytes: &[u8], fsid: Uuid) -> Option<u16> {
-    let rest = bytes.strip_prefix(WORD.as_slice())?.strip_prefix(fsid.as_bytes().as_slice())?;
+    let rest = bytes.strip_prefix(QUESTION.as_slice())?.strip_prefix(fsid.as_bytes().as_slice())?;
     Some(u16::from_le_bytes(rest.get(8..10)?.try_into().ok()?))
 }
 
@@ -118,15 +133,15 @@ pub fn ask(from: IpAddr, to: SocketAddr, fsid: Uuid) -> Result<Answered> {
             (sockopt::ipv6_mtu(&socket)?, HEADERS.1)
         }
     };
-    // Loopback has an MTU above the largest datagram.
-    let mtu = (mtu as usize).min(DATAGRAM_MAX);
+    let mtu = (mtu as usize).min(MTU_MAX);
     Ok(Answered { mtu, at_full_size: comes_back(&socket, fsid, mtu - headers)? })
 }
 
 fn comes_back(socket: &UdpSocket, fsid: Uuid, len: usize) -> Result<bool> {
-    let mut buffer = vec![0; DATAGRAM_MAX];
+    let mut buffer = vec![0; MTU_MAX];
     for _ in 0..TRIES {
         let sent = question(fsid, entropy().next_u64(), 0, len);
+        let expected = [ANSWER.as_slice(), &sent[QUESTION.len()..]].concat();
         match socket.send(&sent) {
             Ok(_) => {}
             // The path is narrower than the interface, and says so; or a host on it refused the last one.
@@ -134,7 +149,7 @@ fn comes_back(socket: &UdpSocket, fsid: Uuid, len: usize) -> Result<bool> {
             Err(e) => return Err(e.into()),
         }
         match socket.recv(&mut buffer) {
-            Ok(len) if buffer[..len] == sent => return Ok(true),
+            Ok(len) if buffer[..len] == expected => return Ok(true),
             _ => {}
         }
     }
@@ -186,6 +201,26 @@ mod tests {
         assert!(answered.at_full_size && answered.mtu > 1000, "{answered:?}");
         be_dialled(loopback, addr, fsid).unwrap();
         assert!(ask(loopback, addr, Uuid::from_u128(8)).is_err(), "another cluster");
+        echo.stop();
+    }
+
+    #[test]
+    fn answers_and_long_questions_are_not_answered() {
+        let fsid = Uuid::from_u128(7);
+        let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = bind().local_addr().unwrap();
+        let echo = Echo::start(addr, fsid).unwrap();
+        let socket = bind();
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        let mut buffer = vec![0; 2 * MTU_MAX];
+        socket.send_to(&question(fsid, 1, 0, MTU_MAX), addr).unwrap();
+        let (len, _) = socket.recv_from(&mut buffer).unwrap();
+        assert!(len == MTU_MAX && buffer.starts_with(ANSWER));
+        // As if this answer came from another agent.
+        for unanswered in [buffer[..len].to_vec(), question(fsid, 1, 0, MTU_MAX + 1)] {
+            socket.send_to(&unanswered, addr).unwrap();
+            assert!(socket.recv_from(&mut buffer).is_err());
+        }
         echo.stop();
     }
 
