@@ -20,6 +20,22 @@ pub fn make_parent(path: &Path) -> Result<()> {
     }
 }
 
+/// Removes a file, if there is one.
+pub fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file with secrets, with the directory that it is in.
+pub fn write_secret(path: &Path, text: &str) -> Result<()> {
+    make_parent(path)?;
+    replace(path, text)
+}
+
 /// Writes a file atomically: after a crash it has the old content or the new.
 pub fn replace(path: &Path, text: &str) -> Result<()> {
     // Not `.new`: that is a keyring that the monitors do not know yet.

@@ -4,7 +4,7 @@
 use crate::ask::{ask, connect};
 use crate::cluster::Cluster;
 use crate::device::{Report, Target, say};
-use crate::files::make_parent;
+use crate::files::{make_parent, remove_if_there};
 use crate::folder::Layout;
 use crate::name::DaemonName;
 use crate::processes::{ensure_stopped, open_to_change};
@@ -201,16 +201,6 @@ pub fn link_to(target: &Path, link: &Path) -> Result<()> {
     symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
 }
 
-/// Removes a file that may not exist.
-fn leave_place(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// May take a while.
 pub fn preallocate(disk: &mut FileDisk, path: &Path) -> Result<()> {
     say(format_args!("Preallocating {} for {} ...", Size(disk.len()), path.display()));
@@ -256,7 +246,7 @@ pub fn move_wal(options: &MoveWal) -> Result<()> {
     }
     new.keep();
     // It was about the old device.
-    leave_place(&layout.wal_report(daemon))?;
+    remove_if_there(&layout.wal_report(daemon))?;
     let link = layout.wal(daemon);
     match &wal {
         Some(wal) => {
@@ -337,7 +327,7 @@ fn add(
     drop(disk);
 
     if options.id.is_some() {
-        places.iter().try_for_each(|place| leave_place(place))?;
+        places.iter().try_for_each(|place| remove_if_there(place))?;
     }
     if let Some(wal) = wal {
         link_to(wal, &layout.wal(&daemon))?;
@@ -347,7 +337,7 @@ fn add(
     for (report, path) in kept {
         match report {
             Some(report) => report.save(&path)?,
-            None => leave_place(&path)?,
+            None => remove_if_there(&path)?,
         }
     }
     if cluster.auth == Auth::Cephx {

@@ -14,9 +14,8 @@ use crate::Auth;
 use crate::ask::Access;
 use crate::cluster::Cluster;
 use crate::config::Common;
-use crate::files::{make_parent, replace};
+use crate::files::{make_parent, remove_if_there, replace, write_secret};
 use crate::folder::Layout;
-use crate::hosts::write_secret;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use nacre_auth::{Entity, KeyType, Secret, keyring};
@@ -112,10 +111,7 @@ pub fn make_osd(layout: &Layout, id: u32, is_known: bool) -> Result<()> {
         return write(&known, &osd(id), &entity);
     }
     write(&unknown(&known), &osd(id), &entity)?;
-    match fs::remove_file(&known) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).context("cannot remove the old key"),
-        _ => Ok(()),
-    }
+    remove_if_there(&known)
 }
 
 /// Where a key is that the monitors do not know yet.

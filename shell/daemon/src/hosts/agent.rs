@@ -7,6 +7,7 @@
 mod session;
 
 use crate::device::say;
+use crate::files::remove_if_there;
 use crate::fleet;
 use crate::hosts::dir::{HostConfig, HostDir};
 use crate::hosts::echo::Echo;
@@ -164,12 +165,7 @@ pub fn set_stopped(data: &Path, daemon: &DaemonName, stop: bool) -> Result<Optio
         stop_daemon(&dir, daemon)?;
         say(format_args!("{daemon} stopped, until `nacre start {daemon}{}`", dir.option()));
     } else {
-        match fs::remove_file(&marker) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(e).with_context(|| format!("cannot remove {}", marker.display()));
-            }
-            _ => {}
-        }
+        remove_if_there(&marker)?;
         wait_running(&dir)?;
         say(format_args!("{daemon} runs"));
     }

@@ -3,8 +3,9 @@
 use crate::ask::{ask, command_with};
 use crate::config::{DaemonConfig, KindConfig};
 use crate::device::Target;
+use crate::files::write_secret;
 use crate::format::link_to;
-use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd, write_secret};
+use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
 use crate::keyrings;
 use crate::kinds::OsdSettings;
 use crate::name::DaemonName;

@@ -17,7 +17,7 @@
 use crate::Auth;
 use crate::ask::Access;
 use crate::config::{Common, DaemonConfig};
-use crate::files::{make_dir, replace};
+use crate::files::replace;
 use crate::folder::Layout;
 use crate::keyrings;
 use crate::name::DaemonName;
@@ -368,14 +368,6 @@ impl HostDir {
         self.save_client_conf(config)?;
         self.save(config)
     }
-}
-
-/// Writes a file with secrets, with the directory that it is in.
-pub fn write_secret(path: &Path, text: &str) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
-    }
-    replace(path, text)
 }
 
 #[cfg(test)]

@@ -13,8 +13,6 @@ mod preflight;
 pub mod setup;
 mod systemd;
 
-pub use dir::write_secret;
-
 use crate::Format;
 use crate::ask::command;
 use crate::device::say;

@@ -7,10 +7,11 @@
 use crate::addresses::{is_own_address, own_address_in, own_addresses};
 use crate::ask::{Access, ask, command, tell};
 use crate::device::say;
+use crate::files::{remove_if_there, write_secret};
 use crate::host::hostname;
 use crate::hosts::agent;
 use crate::hosts::devices::{Candidate, Devices, make_osds};
-use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Networks, Setup, write_secret};
+use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Networks, Setup};
 use crate::hosts::monitor::new_monitor;
 use crate::hosts::preflight::{Preflight, networks};
 use crate::hosts::systemd;
@@ -719,9 +720,7 @@ fn show_result(dir: &HostDir, config: &HostConfig, options: &Options) -> Result<
 /// `nacre host start`.
 pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
     // All monitors may be on hosts in maintenance, so none could end it.
-    if dir.in_maintenance().exists() {
-        fs::remove_file(dir.in_maintenance()).context("cannot end the maintenance")?;
-    }
+    remove_if_there(&dir.in_maintenance()).context("cannot end the maintenance")?;
     agent::start(dir, config)?;
     agent::wait_running(dir)?;
     let names: Vec<String> = agent::running(dir)?.into_iter().map(|(name, _)| name).collect();

@@ -4,9 +4,10 @@
 //! every daemon and client of this host is to know, and the monitor that this host is to run.
 
 use crate::ask::command_with;
+use crate::files::write_secret;
 use crate::host;
 use crate::hosts::agent::state;
-use crate::hosts::dir::{HostConfig, HostDir, Setup, write_secret};
+use crate::hosts::dir::{HostConfig, HostDir, Setup};
 use crate::hosts::monitor::new_monitor;
 use crate::kinds::MonMember;
 use crate::name::DaemonName;
