@@ -5,7 +5,7 @@
 //! no monitors, are needed. One thread serves the sockets of all daemons, so that no client of them keeps a
 //! daemon from its work.
 
-use crate::files::make_dir;
+use crate::files::{make_dir, remove_if_there};
 use crate::name::DaemonName;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -27,7 +27,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-/// Clients of all sockets of this process that are served at a time; others wait.
+/// Clients of all sockets of this process that are served at a time. Others wait, at most one of them accepted
+/// already at each socket.
 const CLIENTS_MAX: usize = 64;
 /// What a client may take to send its request, and to read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,11 +93,8 @@ fn listen(dir: &Path, daemon: &DaemonName) -> Result<(PathBuf, blocking::UnixLis
     }
     // Under its own name only once its permissions are right.
     let new = path.with_extension("new");
-    let made = || {
-        match fs::remove_file(&new) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+    let made = || -> Result<blocking::UnixListener> {
+        remove_if_there(&new)?;
         let listener = blocking::UnixListener::bind(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(0o600))?;
         fs::rename(&new, &path)?;
@@ -129,9 +127,10 @@ async fn accept(
         Err(e) => return tracing::warn!("cannot serve {}: {e}", path.display()),
     };
     loop {
-        let Ok(permit) = clients.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Not before there is a client: a socket that only waits would keep the others from theirs.
+                let Ok(permit) = clients.clone().acquire_owned().await else { return };
                 let (client, path) = (client.clone(), path.clone());
                 tokio::task::spawn_local(async move {
                     if let Err(e) = serve(stream, &client).await {
@@ -187,6 +186,26 @@ async fn read(stream: &mut UnixStream) -> Result<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn sockets_without_clients_take_no_place_from_others() {
+        let dir = tempfile::tempdir().unwrap();
+        // It is not asked: the request needs no daemon.
+        let client = LocalClient::new(|_| oneshot::channel().1);
+        let daemons = (0..=CLIENTS_MAX as u32).map(|id| (DaemonName::Osd(id), client.clone()));
+        let sockets = AdminSockets::open(dir.path(), daemons.collect());
+        for id in [0, CLIENTS_MAX as u32] {
+            let path = path_of(dir.path(), &DaemonName::Osd(id));
+            let mut stream = blocking::UnixStream::connect(path).unwrap();
+            stream.set_read_timeout(Some(CLIENT_TIMEOUT)).unwrap();
+            stream.write_all(&[0; 4]).unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            assert_eq!(answer, admin_socket::version());
+        }
+        sockets.close();
+    }
 
     #[test]
     fn socket_is_for_its_owner_and_replaces_one_that_is_left_over() {

@@ -57,11 +57,16 @@ impl<M> Caller<M> {
 }
 
 /// Sends commands to a daemon of this process as a client that may do everything, from any thread and for
-/// longer than the handle lives. The daemon does not tell its kind.
+/// longer than the handle lives. It is the same for daemons of every kind.
 #[derive(Clone)]
 pub struct LocalClient(Arc<dyn Fn(Message) -> oneshot::Receiver<Message> + Send + Sync>);
 
 impl LocalClient {
+    /// `send` hands a message to the daemon, and gives where its answer will be.
+    pub fn new(send: impl Fn(Message) -> oneshot::Receiver<Message> + Send + Sync + 'static) -> LocalClient {
+        LocalClient(Arc::new(send))
+    }
+
     /// Sends a command in a session of its own. There is no answer if the daemon ends, or ends the session.
     pub fn ask(&self, command: Command) -> oneshot::Receiver<Message> {
         (self.0)(command.into())
@@ -120,12 +125,12 @@ impl<M: Machine + 'static> Running<M> {
     /// A client of this daemon, which needs no network.
     pub fn local_client(&self) -> LocalClient {
         let control = self.control.clone();
-        LocalClient(Arc::new(move |request| {
+        LocalClient::new(move |request| {
             let (answer, asked) = oneshot::channel();
             // A daemon that is gone drops the sender: there is no answer.
             let _ = control.send(Control::Ask(Box::new(request), answer));
             asked
-        }))
+        })
     }
 
     pub fn is_finished(&self) -> bool {
