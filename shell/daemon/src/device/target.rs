@@ -75,7 +75,8 @@ impl Target {
     }
 
     fn exclusive(path: &Path) -> Result<Target> {
-        let kind = fs::metadata(path)?.file_type();
+        let kind =
+            fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.file_type();
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if kind.is_block_device() {

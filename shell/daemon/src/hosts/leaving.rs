@@ -45,6 +45,7 @@ pub struct Uninstall {
 /// Moves the data away, stops the daemons, and has the monitors forget the host. Each step may be repeated.
 pub fn leave(options: &Leave) -> Result<()> {
     let (dir, config) = HostDir::open(&options.data)?;
+    let _lock = dir.lock()?;
     confirm(
         options.yes,
         &format!("Data of {} moves to other hosts, and the host leaves the cluster", config.name),
@@ -107,6 +108,7 @@ fn left(dir: &HostDir) -> PathBuf {
 /// Stops the daemons and deletes the host's folder. The devices keep their data unless it is to be wiped.
 pub fn uninstall(options: &Uninstall) -> Result<()> {
     let (dir, config) = HostDir::open(&options.data)?;
+    let _lock = dir.lock()?;
     ensure!(
         left(&dir).exists() || options.force,
         "{} belongs to cluster {}: `nacre leave{}` moves its data away first. Use --force if that cluster, or its data \
@@ -122,28 +124,31 @@ pub fn uninstall(options: &Uninstall) -> Result<()> {
     };
     confirm(options.yes, &what)?;
     agent::stop(&dir, &config)?;
+    // What may fail comes first, while the command can be repeated.
+    let gone = if options.wipe { wipe(&config, options.force)? } else { devices };
     if config.systemd {
         systemd::remove()?;
-    }
-    if options.wipe {
-        wipe(&config)?;
     }
     if dir.is_default() {
         remove_client_conf(&dir, &config)?;
     }
     fs::remove_dir_all(dir.root()).with_context(|| format!("cannot remove {}", dir.root().display()))?;
-    say(format_args!(
-        "Nothing of {} is left{}.",
-        config.name,
-        if options.wipe { "" } else { ", except on its devices" }
-    ));
+    let except = if gone.is_empty() { String::new() } else { format!(", except on {}", gone.join(", ")) };
+    say(format_args!("Nothing of {} is left{except}.", config.name));
     Ok(())
 }
 
 /// Wipes the devices that hold OSDs of this host. A path may lead to another device by now, whose data stays.
-fn wipe(config: &HostConfig) -> Result<()> {
+/// Gives the devices that are gone.
+fn wipe(config: &HostConfig, force: bool) -> Result<Vec<String>> {
+    let mut gone = Vec::new();
     for osd in config.devices.iter().filter(|osd| osd.state != DeviceState::Accepted) {
         let path = osd.path.display();
+        if !osd.path.exists() {
+            ensure!(force, "{path} is gone: with --force, what is on it stays");
+            gone.push(path.to_string());
+            continue;
+        }
         let target = Target::open_any(&osd.path, true)?;
         if osd.is_on(&target)? {
             target.wipe(target.len).with_context(|| format!("cannot wipe {path}"))?;
@@ -153,7 +158,7 @@ fn wipe(config: &HostConfig) -> Result<()> {
             say(format_args!("{path} is left as it is: it does not hold {name}."));
         }
     }
-    Ok(())
+    Ok(gone)
 }
 
 /// Where Ceph's clients look, if what is there is of this cluster.
@@ -208,6 +213,15 @@ mod tests {
     }
 
     #[test]
+    fn device_that_is_gone_is_left_out_only_if_forced() {
+        let gone = PathBuf::from("/nonexistent/disk");
+        let config = config(&[(gone.clone(), DeviceState::Formatted)]);
+        let refused = wipe(&config, false).unwrap_err().to_string();
+        assert!(refused.contains("--force"), "{refused}");
+        assert_eq!(wipe(&config, true).unwrap(), [gone.display().to_string()]);
+    }
+
+    #[test]
     fn only_own_stores_are_wiped() {
         let folder = tempfile::tempdir().unwrap();
         let store = |name: &str, uuid: Uuid| {
@@ -228,7 +242,7 @@ mod tests {
         ];
         // Also when it is repeated.
         for _ in 0..2 {
-            wipe(&config(&all)).unwrap();
+            wipe(&config(&all), false).unwrap();
             let content = |path: &PathBuf| Target::open_any(path, true).unwrap().content().unwrap();
             assert_eq!(
                 [content(&own), content(&other), content(&data)],

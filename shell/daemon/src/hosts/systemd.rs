@@ -56,11 +56,17 @@ pub fn stop() -> Result<()> {
     systemctl(&["stop", UNIT])
 }
 
-/// Stops and deletes the unit.
+/// Stops and deletes the unit, if it is there.
 pub fn remove() -> Result<()> {
+    remove_unit(&Path::new(UNITS).join(UNIT))
+}
+
+fn remove_unit(path: &Path) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
     systemctl(&["disable", "--now", UNIT])?;
-    let path = Path::new(UNITS).join(UNIT);
-    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
     systemctl(&["daemon-reload"])
 }
 
@@ -74,6 +80,11 @@ fn systemctl(words: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unit_that_was_removed_already_is_no_error() {
+        remove_unit(Path::new("/nonexistent/nacre-host.service")).unwrap();
+    }
 
     #[test]
     fn unit_starts_the_agent_of_the_folder() {
