@@ -122,8 +122,22 @@ struct Folder {
 struct OneDaemon {
     /// Such as mon.a or osd.0.
     daemon: DaemonName,
-    #[command(flatten)]
-    folder: Folder,
+    /// Folder of the cluster or the host [default: ./nacre-data if it exists, else that of this host]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl OneDaemon {
+    fn folder(&self) -> PathBuf {
+        let default = || default_folder(Path::new(DATA_DEFAULT), Path::new(hosts::DATA_DEFAULT));
+        self.data.clone().unwrap_or_else(default)
+    }
+}
+
+/// A development cluster in the working directory comes before the host that this system is.
+fn default_folder(cluster: &Path, host: &Path) -> PathBuf {
+    let is_host = !cluster.exists() && host.join("host.json").exists();
+    if is_host { host } else { cluster }.to_path_buf()
 }
 
 #[derive(clap::Args)]
@@ -252,18 +266,14 @@ fn run(command: Command) -> Result<()> {
         Command::HostAgent(folder) => hosts::agent::run(&folder.data),
         Command::Up(options) => up::up(&options),
         Command::Down(Folder { data }) => up::down(&data),
-        Command::Start(OneDaemon { daemon, folder }) => {
-            match hosts::agent::set_stopped(&folder.data, &daemon, false)? {
-                Some(()) => Ok(()),
-                None => up::start(&folder.data, &daemon),
-            }
-        }
-        Command::Stop(OneDaemon { daemon, folder }) => {
-            match hosts::agent::set_stopped(&folder.data, &daemon, true)? {
-                Some(()) => Ok(()),
-                None => up::stop(&folder.data, &daemon),
-            }
-        }
+        Command::Start(one) => match hosts::agent::set_stopped(&one.folder(), &one.daemon, false)? {
+            Some(()) => Ok(()),
+            None => up::start(&one.folder(), &one.daemon),
+        },
+        Command::Stop(one) => match hosts::agent::set_stopped(&one.folder(), &one.daemon, true)? {
+            Some(()) => Ok(()),
+            None => up::stop(&one.folder(), &one.daemon),
+        },
         Command::Mon(MonArgs { command: Some(MonCommand::Format(options)), .. }) => {
             monitors::format(&options)
         }
@@ -304,4 +314,22 @@ fn run_one(
 fn run_all(data: &Path) -> Result<()> {
     let (layout, cluster) = Layout::open(data)?;
     fleet::foreground(layout.configs(&cluster)?, processes::ALL, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemon_is_in_the_cluster_of_the_working_directory_or_on_this_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cluster, host) = (folder.path().join("nacre-data"), folder.path().join("host"));
+        assert_eq!(default_folder(&cluster, &host), cluster);
+        std::fs::create_dir(&host).unwrap();
+        assert_eq!(default_folder(&cluster, &host), cluster, "there is no host");
+        std::fs::write(host.join("host.json"), "{}").unwrap();
+        assert_eq!(default_folder(&cluster, &host), host);
+        std::fs::create_dir(&cluster).unwrap();
+        assert_eq!(default_folder(&cluster, &host), cluster);
+    }
 }

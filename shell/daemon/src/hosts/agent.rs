@@ -159,6 +159,7 @@ pub fn set_stopped(data: &Path, daemon: &DaemonName, stop: bool) -> Result<Optio
         return Ok(None);
     }
     ensure!(dir.daemons()?.contains(daemon), "this host has no {daemon}");
+    let _lock = dir.lock()?;
     let marker = dir.stopped(daemon);
     if stop {
         fs::write(&marker, "").with_context(|| format!("cannot write {}", marker.display()))?;

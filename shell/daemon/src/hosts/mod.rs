@@ -13,11 +13,13 @@ mod preflight;
 pub mod setup;
 mod systemd;
 
+pub use dir::DATA_DEFAULT;
+
 use crate::Format;
 use crate::ask::command;
 use crate::device::say;
 use anyhow::{Context, Result, ensure};
-use dir::{DATA_DEFAULT, HostConfig, HostDir};
+use dir::{HostConfig, HostDir};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -194,10 +196,12 @@ pub fn host(words: &HostCommand) -> Result<()> {
     match words {
         HostCommand::Start(folder) => {
             let (dir, config) = HostDir::open(&folder.data)?;
+            let _lock = dir.lock()?;
             setup::start(&dir, &config)
         }
         HostCommand::Stop(folder) => {
             let (dir, config) = HostDir::open(&folder.data)?;
+            let _lock = dir.lock()?;
             setup::stop(&dir, &config)
         }
         HostCommand::Ls(shown) => show(json!({ "prefix": "host ls" }), shown),
