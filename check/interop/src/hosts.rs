@@ -214,7 +214,8 @@ impl HostNet {
     }
 }
 
-/// SIGKILL to all processes in a namespace, until there are none. The agent might start a killed daemon again.
+/// SIGKILL to all processes in a namespace, until there are none. The agent might start a killed daemon
+/// again.
 fn kill_all_in(namespace: &str) -> Result<()> {
     let mut killed = BTreeSet::new();
     wait_until("all processes of the host to be killed", Duration::from_secs(10), || {

@@ -28,8 +28,8 @@ pub fn config_help(args: Args<'_>) -> Result<Value, Refusal> {
     }
 }
 
-/// One option in the answer to `config diff`: its default, what sets it, from the weakest source to the strongest,
-/// and the value that results.
+/// One option in the answer to `config diff`: its default, what sets it, from the weakest source to the
+/// strongest, and the value that results.
 pub fn option_diff<const N: usize>(
     default: String,
     sources: [(&str, Option<String>); N],

@@ -287,7 +287,8 @@ fn rm(call: &mut Call<'_>) -> Outcome {
     remove(call, &name, &host, lost)
 }
 
-/// For the host's own agent, or an administrator: `drain` first; `finish` when its daemons are stopped and nothing needs them.
+/// For the host's own agent, or an administrator: `drain` first; `finish` when its daemons are stopped and
+/// nothing needs them.
 fn leave(call: &mut Call<'_>) -> Outcome {
     let (name, host) = host(call)?;
     super::hosts::ensure_speaks_for(call, &name)?;

@@ -153,8 +153,8 @@ impl Config {
         rules.max_by_key(|(rank, ..)| *rank).map(|(_, _, value)| value.as_str())
     }
 
-    /// What is set for an entity, with a rank that wins over lower ones: from the widest section to the narrowest,
-    /// and without a mask before with one.
+    /// What is set for an entity, with a rank that wins over lower ones: from the widest section to the
+    /// narrowest, and without a mask before with one.
     fn ranked(&self, who: &ConfigEntity) -> impl Iterator<Item = ((bool, u8), &ConfigKey, &String)> {
         let rank = |key: &ConfigKey| Some((!key.mask.is_empty(), who.rank(key)?));
         self.options.iter().filter_map(move |(key, value)| Some((rank(key)?, key, value)))

@@ -259,7 +259,8 @@ impl Osd {
         for conn in self.links.peers.dead_sessions(now.mono) {
             out.push(Effect::Hangup { conn });
         }
-        // An OSD that is marked down asks whether those that it could not reach can be reached again: then it may return.
+        // An OSD that is marked down asks whether those that it could not reach can be reached again: then it
+        // may return.
         let watched = self.links.heartbeats.watched().filter(|_| self.presence.serving);
         let all: BTreeSet<OsdId> =
             watched.chain(self.links.peers.osds()).chain(self.links.peers.wanted()).collect();
