@@ -27,8 +27,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-/// Clients of all sockets of this process that are served at a time. Others wait, at most one of them accepted
-/// already at each socket.
+/// Clients of all sockets of this process that are served at a time. Others wait: of each socket at most one
+/// that is accepted, the rest in the kernel's queue.
 const CLIENTS_MAX: usize = 64;
 /// What a client may take to send its request, and to read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,10 +15,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_base::Now;
-use nacre_mon::{MetricsPage, Mon, Standby};
+use nacre_mon::{MetricsAddrs, MetricsPage, Mon, Standby};
 use nacre_node::Caller;
 use nacre_perf::{Exposition, MetricKind};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
@@ -60,7 +60,7 @@ impl MetricsServer {
         let (stop, stopped) = oneshot::channel();
         let serve = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
-                let source = Source { monitor, worker, page: RefCell::default(), spent: Cell::default() };
+                let source = Source { monitor, worker, page: PageCache::default(), spent: Cell::default() };
                 let source = Rc::new(source);
                 LocalSet::new().block_on(&runtime, run(source, stopped));
             }
@@ -82,8 +82,9 @@ async fn run(source: Rc<Source>, mut stopped: oneshot::Receiver<()>) {
     let mut failed = None;
     loop {
         let configured = source.ask(|mon, _| mon.metrics_addrs()).await;
-        let wanted = configured.ok().flatten().map(|addrs| addrs.listen);
-        if listens.as_ref().map(|(addr, _)| *addr) != wanted {
+        let current = listens.as_ref().map(|(addr, _)| *addr);
+        let wanted = addr_to_listen_on(configured, current);
+        if current != wanted {
             if let Some((_, task)) = listens.take() {
                 task.abort();
                 // Its socket closes with it.
@@ -109,6 +110,14 @@ async fn run(source: Rc<Source>, mut stopped: oneshot::Receiver<()>) {
             () = sleep(FOLLOW) => {}
         }
     }
+}
+
+/// The address that is configured. As long as the monitor does not say, that stays as it is.
+fn addr_to_listen_on(
+    configured: Result<Option<MetricsAddrs>>,
+    current: Option<SocketAddr>,
+) -> Option<SocketAddr> {
+    configured.map_or(current, |addrs| addrs.map(|addrs| addrs.listen))
 }
 
 async fn accept(listener: TcpListener, source: Rc<Source>) {
@@ -177,12 +186,35 @@ fn redirect(to: &str) -> Answer {
     answer
 }
 
+/// The last page. Clients that ask while it is being made wait for it.
+#[derive(Default)]
+struct PageCache(Mutex<Option<(Instant, Bytes)>>);
+
+impl PageCache {
+    /// The last page if it is new enough, else another one, which is kept if there is one.
+    async fn get_or_build<E, B>(&self, build: impl FnOnce() -> B) -> Result<Result<Bytes, E>>
+    where
+        B: Future<Output = Result<Result<Bytes, E>>>,
+    {
+        let mut kept = self.0.lock().await;
+        if let Some((made, page)) = &*kept
+            && made.elapsed() < PAGE_KEPT
+        {
+            return Ok(Ok(page.clone()));
+        }
+        let built = build().await?;
+        if let Ok(page) = &built {
+            *kept = Some((Instant::now(), page.clone()));
+        }
+        Ok(built)
+    }
+}
+
 /// Where pages come from.
 struct Source {
     monitor: Caller<Manager>,
     worker: Sender<Order>,
-    /// The last page, and when it was made.
-    page: RefCell<Option<(Instant, Bytes)>>,
+    page: PageCache,
     /// What making pages took so far, and how many there were.
     spent: Cell<(Duration, u64)>,
 }
@@ -200,35 +232,33 @@ impl Source {
     }
 
     async fn page(&self) -> Result<Answer> {
-        if let Some((made, page)) = &*self.page.borrow()
-            && made.elapsed() < PAGE_KEPT
-        {
-            return Ok(text(StatusCode::OK, page.clone()));
-        }
-        let began = Instant::now();
-        let (page, pools) = self.ask(|mon, now| (mon.metrics(now), mon.rbd_stats_pools())).await?;
+        let page = self.page.get_or_build(|| self.build_page()).await?;
         Ok(match page {
-            MetricsPage::Active(mut metrics) => {
-                if !pools.is_empty() {
-                    self.add_images(pools, &mut metrics).await;
-                }
-                self.add_duration(began, &mut metrics);
-                let page = Bytes::from(metrics.to_text());
-                *self.page.borrow_mut() = Some((Instant::now(), page.clone()));
-                text(StatusCode::OK, page)
-            }
-            MetricsPage::Standby { active, behaviour } => standby(active.as_deref(), &behaviour),
+            Ok(page) => text(StatusCode::OK, page),
+            Err((active, behaviour)) => standby(active.as_deref(), &behaviour),
         })
     }
 
+    async fn build_page(&self) -> Result<Result<Bytes, (Option<String>, Standby)>> {
+        let began = Instant::now();
+        let (page, pools) = self.ask(|mon, now| (mon.metrics(now), mon.rbd_stats_pools())).await?;
+        let mut metrics = match page {
+            MetricsPage::Active(metrics) => metrics,
+            MetricsPage::Standby { active, behaviour } => return Ok(Err((active, behaviour))),
+        };
+        if !pools.is_empty() {
+            self.add_images(pools, &mut metrics).await;
+        }
+        self.add_duration(began, &mut metrics);
+        Ok(Ok(Bytes::from(metrics.to_text())))
+    }
+
     async fn index(&self) -> Result<Answer> {
-        let page = self.ask(|mon, now| mon.metrics(now)).await?;
-        Ok(match page {
-            MetricsPage::Active(_) => html(index_of("/metrics")),
-            MetricsPage::Standby { active: Some(active), .. } => html(index_of(&format!("{active}metrics"))),
-            MetricsPage::Standby { active: None, .. } => {
-                html(index_of("/metrics").replace("Metrics", "Metrics (no monitor leads)"))
-            }
+        let standby = self.ask(|mon, _| mon.metrics_standby()).await?;
+        Ok(match standby {
+            None => html(index_of("/metrics")),
+            Some((Some(active), _)) => html(index_of(&format!("{active}metrics"))),
+            Some((None, _)) => html(index_of("/metrics").replace("Metrics", "Metrics (no monitor leads)")),
         })
     }
 
@@ -295,5 +325,40 @@ fn add_image(image: &ImageMetrics, metrics: &mut Exposition) {
         ("read_latency_count", "RBD image reads latency (nsec) Count", reads),
     ] {
         metrics.add(&format!("ceph_rbd_{name}"), MetricKind::Counter, help, &labels, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_stays_while_the_monitor_does_not_answer() {
+        let addr: SocketAddr = "127.0.0.1:9283".parse().unwrap();
+        let other: SocketAddr = "127.0.0.1:9284".parse().unwrap();
+        let addrs = MetricsAddrs { listen: other, public: other };
+        assert_eq!(addr_to_listen_on(Err(anyhow::anyhow!("busy")), Some(addr)), Some(addr));
+        assert_eq!(addr_to_listen_on(Ok(None), Some(addr)), None);
+        assert_eq!(addr_to_listen_on(Ok(Some(addrs)), Some(addr)), Some(other));
+    }
+
+    #[tokio::test]
+    async fn clients_that_ask_at_the_same_time_get_one_page() {
+        let (cache, built) = (PageCache::default(), Cell::new(0));
+        let build = || async {
+            built.set(built.get() + 1);
+            tokio::task::yield_now().await;
+            Ok(Ok::<_, ()>(Bytes::from(format!("page {}", built.get()))))
+        };
+        let pages =
+            tokio::join!(cache.get_or_build(build), cache.get_or_build(build), cache.get_or_build(build));
+        for page in [pages.0, pages.1, pages.2] {
+            assert_eq!(page.unwrap().unwrap(), "page 1");
+        }
+        // What is no page is not kept.
+        let cache = PageCache::default();
+        cache.get_or_build(|| async { Ok(Err(())) }).await.unwrap().unwrap_err();
+        cache.get_or_build(build).await.unwrap().unwrap();
+        assert_eq!(built.get(), 2);
     }
 }

@@ -75,8 +75,16 @@ impl Mon {
 
     /// What this monitor answers now.
     pub fn metrics(&self, now: Now) -> MetricsPage {
+        match self.metrics_standby() {
+            None => MetricsPage::Active(Box::new(self.all_metrics(now))),
+            Some((active, behaviour)) => MetricsPage::Standby { active, behaviour },
+        }
+    }
+
+    /// The URL of the leader, if one is known, and how this monitor answers. None if it leads itself.
+    pub fn metrics_standby(&self) -> Option<(Option<String>, Standby)> {
         if self.leading.is_some() && self.state.is_some() {
-            return MetricsPage::Active(Box::new(self.all_metrics(now)));
+            return None;
         }
         let behaviour = match &*self.option("mgr/prometheus/standby_behaviour").to_string() {
             "redirect" => Standby::Redirect,
@@ -89,7 +97,7 @@ impl Mon {
         let active = services.and_then(|services| services.get(SERVICE)).cloned();
         // A leader that is not ready yet is not another one.
         let is_own = active == self.manager_services().remove(SERVICE);
-        MetricsPage::Standby { active: active.filter(|_| !is_own), behaviour }
+        Some((active.filter(|_| !is_own), behaviour))
     }
 
     fn all_metrics(&self, now: Now) -> Exposition {

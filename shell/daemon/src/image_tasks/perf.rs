@@ -9,7 +9,8 @@ use nacre_mon::{ImageCommand, ImageFigures};
 use nacre_node::now;
 use nacre_proto::messages::ImageKey;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -41,9 +42,37 @@ pub struct ImageNames {
     names: BTreeMap<ImageKey, Option<String>>,
 }
 
+impl ImageNames {
+    /// Looks up the names that are not known. Images of a pool that does not answer have none until the next
+    /// time.
+    fn look_up<'a>(
+        &mut self,
+        images: impl Iterator<Item = &'a ImageKey>,
+        mut name_of: impl FnMut(&ImageKey) -> Result<Option<String>, Trouble>,
+    ) {
+        let mut failed = BTreeSet::new();
+        for image in images {
+            if self.names.contains_key(image) || failed.contains(&image.pool) {
+                continue;
+            }
+            match name_of(image) {
+                Ok(name) => drop(self.names.insert(image.clone(), name)),
+                Err(trouble) => {
+                    tracing::debug!("metrics of images in pool {}: {}", image.pool, trouble.text);
+                    failed.insert(image.pool);
+                }
+            }
+        }
+    }
+}
+
 impl Worker {
     /// Answers with what is known of the images in pools that a specification names.
     pub fn on_metrics(&mut self, pools: &[String], answer: oneshot::Sender<Vec<ImageMetrics>>) {
+        // While this worker was busy the caller may have given up, and asked again.
+        if answer.is_closed() {
+            return;
+        }
         match self.image_metrics(pools) {
             // The caller may have given up.
             Ok(metrics) => drop(answer.send(metrics)),
@@ -62,23 +91,24 @@ impl Worker {
         if now().mono.since(self.names.since) > NAMES_KEPT {
             self.names = ImageNames { since: now().mono, names: BTreeMap::new() };
         }
-        let mut metrics = Vec::new();
-        for ImageFigures { image, totals, .. } in figures {
-            let Some(pool) = pool_names.get(&image.pool) else { continue };
-            if !pools.iter().any(|spec| is_in(spec, pool, &image.namespace)) {
-                continue;
-            }
-            if !self.names.names.contains_key(&image) {
-                let at = Place { pool: image.pool, namespace: image.namespace.clone() };
-                let name = self.images().name_of(&at, &image.id)?;
-                self.names.names.insert(image.clone(), name);
-            }
-            if let Some(Some(name)) = self.names.names.get(&image) {
-                let (pool, namespace) = (pool.clone(), image.namespace);
-                metrics.push(ImageMetrics { pool, namespace, image: name.clone(), totals });
-            }
-        }
-        Ok(metrics)
+        let is_shown = |figures: &ImageFigures| {
+            let ImageKey { pool, namespace, .. } = &figures.image;
+            let name = pool_names.get(pool);
+            name.is_some_and(|name| pools.iter().any(|spec| is_in(spec, name, namespace)))
+        };
+        let figures: Vec<ImageFigures> = figures.into_iter().filter(is_shown).collect();
+        let mut names = mem::take(&mut self.names);
+        names.look_up(figures.iter().map(|figures| &figures.image), |image| {
+            let at = Place { pool: image.pool, namespace: image.namespace.clone() };
+            Ok(self.images().name_of(&at, &image.id)?)
+        });
+        self.names = names;
+        let named = figures.into_iter().filter_map(|ImageFigures { image, totals, .. }| {
+            let name = self.names.names.get(&image)?.clone()?;
+            let pool = pool_names[&image.pool].clone();
+            Some(ImageMetrics { pool, namespace: image.namespace, image: name, totals })
+        });
+        Ok(named.collect())
     }
 
     /// `what` is `stat` or `counter`.
@@ -162,6 +192,25 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_of_a_pool_that_fails_have_no_name_and_others_do() {
+        let image =
+            |pool: i64, id: &str| ImageKey { pool: PoolId(pool), namespace: String::new(), id: id.into() };
+        let images = [image(1, "a"), image(1, "b"), image(2, "c")];
+        let mut names = ImageNames::default();
+        let mut asked = 0;
+        names.look_up(images.iter(), |image| {
+            asked += 1;
+            match image.pool {
+                PoolId(1) => Err(trouble(errno::ETIMEDOUT, "no answer")),
+                _ => Ok(Some("vm".to_string())),
+            }
+        });
+        assert_eq!(asked, 2, "each pool that fails takes a timeout");
+        assert_eq!(names.names.get(&images[2]), Some(&Some("vm".to_string())));
+        assert!(!names.names.contains_key(&images[0]));
+    }
 
     #[test]
     fn pools_with_metrics_are_named_with_a_namespace_or_without() {
