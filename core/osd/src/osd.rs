@@ -589,7 +589,7 @@ impl Osd {
     fn flush(&mut self, now: Now, out: &mut Vec<Effect>) {
         if std::mem::take(&mut self.due.leases) && self.presence.serving {
             let mut of = BTreeMap::new();
-            self.shards.iter().for_each(|shard| shard.leases(&mut of));
+            self.shards.iter().for_each(|shard| shard.leases(now.mono, &mut of));
             for (osd, pgs) in of {
                 self.ask(now, osd, PeerMsg::LeaseRequest { sent: now.mono.nanos, pgs }, out);
             }

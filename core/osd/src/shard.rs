@@ -206,9 +206,9 @@ impl Shard {
     }
 
     /// For each OSD, the PGs that need a lease from it.
-    pub fn leases(&self, of: &mut BTreeMap<OsdId, Vec<(SpgId, Epoch)>>) {
+    pub fn leases(&self, now: Time, of: &mut BTreeMap<OsdId, Vec<(SpgId, Epoch)>>) {
         for (id, pg) in &self.pgs {
-            for osd in pg.lease_grantors() {
+            for osd in pg.lease_grantors(now) {
                 of.entry(osd).or_default().push((SpgId::replicated(*id), pg.interval().start));
             }
         }

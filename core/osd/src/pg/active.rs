@@ -77,6 +77,9 @@ impl Pg {
 
     /// The interval's first moment of service.
     pub fn start_serving(&mut self, ctx: &mut Ctx<'_>) {
+        if let Some(active) = self.active() {
+            active.ops.expect_reads(ctx.now.mono);
+        }
         ctx.out.push(PgEffect::LeasesNow);
         self.waiting_for_active.end();
         for op in self.waiting_for_active.take() {
@@ -86,10 +89,11 @@ impl Pg {
         self.recover(ctx);
     }
 
-    /// The other members, from when they have the authoritative log: they are asked for leases.
-    pub fn lease_grantors(&self) -> Vec<OsdId> {
+    /// The other members, from when they have the authoritative log: they are asked for leases. None of them
+    /// while no client reads.
+    pub fn lease_grantors(&self, now: Time) -> Vec<OsdId> {
         match &self.phase {
-            Phase::Active(active) => active.members.keys().copied().collect(),
+            Phase::Active(active) if active.ops.needs_leases(now) => active.members.keys().copied().collect(),
             Phase::Peering(peering) => peering.lease_grantors(),
             _ => Vec::new(),
         }

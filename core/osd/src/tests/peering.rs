@@ -135,6 +135,26 @@ fn stopping_osd_ends_its_leases_and_answers_no_reads() {
     assert_eq!(w.run_ops("a", read()).ops[0].data, "after");
 }
 
+/// Each OSD requested leases from each other one five times a second.
+#[test]
+fn leases_are_renewed_only_while_clients_read() {
+    let mut w = World::new(31, 3, 3, 2, 8);
+    w.run_ops("a", write("text"));
+    w.run_until("clean", World::all_clean);
+    let requests_during = |w: &mut World, seconds| {
+        let before = w.lease_requests;
+        w.run_for(Duration::from_secs(seconds));
+        w.lease_requests - before
+    };
+    assert!(requests_during(&mut w, 2) > 0, "clients may read from the first moment");
+    w.run_for(Duration::from_secs(5));
+    assert_eq!(requests_during(&mut w, 10), 0);
+    assert_eq!(w.run_ops("a", read()).ops[0].data, "text");
+    assert!(requests_during(&mut w, 2) > 0);
+    w.run_for(Duration::from_secs(5));
+    assert_eq!(requests_during(&mut w, 10), 0);
+}
+
 #[test]
 fn osd_stopped_by_the_map_exits_and_boots_on_restart() {
     let mut w = World::new(9, 3, 3, 2, 8);

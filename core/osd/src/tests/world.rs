@@ -105,6 +105,8 @@ pub struct World {
     pub trace: bool,
     /// How many messages about PGs each OSD sent to each other one.
     pub sent: BTreeMap<(usize, usize), usize>,
+    /// How many requests for leases OSDs sent.
+    pub lease_requests: usize,
     /// How many transactions each OSD gave to its disk.
     pub stored: BTreeMap<usize, usize>,
     /// And which of them wrote data that clients read there.
@@ -186,6 +188,7 @@ impl World {
             sent: BTreeMap::new(),
             stored: BTreeMap::new(),
             read_here: BTreeSet::new(),
+            lease_requests: 0,
             allocations: 0,
             allow_errors: false,
             errors: 0,
@@ -614,6 +617,7 @@ impl World {
         if let Message::Peer(PeerMsg::Pg { .. } | PeerMsg::Pgs(_)) = &message {
             *self.sent.entry((node, to)).or_default() += 1;
         }
+        self.lease_requests += usize::from(matches!(message, Message::Peer(PeerMsg::LeaseRequest { .. })));
         let life = self.life(to);
         let event = Event::Message { conn: there, tid, message };
         self.at(when, Happening::Event { node: to, life, event: Box::new(event) });

@@ -57,6 +57,7 @@ use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, ObjectId, Op, op_flags};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// A write that is not durable everywhere yet.
 struct InFlight {
@@ -128,6 +129,10 @@ impl Running {
     }
 }
 
+/// How long after a read the next one is expected. Later ones request a lease first, which takes a round trip
+/// to each member. A placement group without reads thus costs no messages.
+const READS_EXPECTED: Duration = Duration::from_secs(5);
+
 pub struct ClientOps {
     in_flight: VecDeque<InFlight>,
     queues: Queues,
@@ -139,6 +144,8 @@ pub struct ClientOps {
     waiting_reads: WaitingReads,
     /// Reads that were carried out while a lease was missing, and the memory that they take.
     waiting_for_lease: Vec<(Box<ClientOp>, Box<OsdOpReply>, Held)>,
+    /// Leases are renewed until then.
+    reads_expected_until: Time,
     waiting_for_space: OpsWaitingForSpace,
     /// What the newest writes before the interval changed, as far as a member lacks it. They may not have
     /// been everywhere, so nothing of these objects is shown before they are.
@@ -167,6 +174,7 @@ impl ClientOps {
             running: BTreeMap::new(),
             waiting_reads: WaitingReads::default(),
             waiting_for_lease: Vec::new(),
+            reads_expected_until: Time::ZERO,
             waiting_for_space: OpsWaitingForSpace::default(),
             uncommitted,
             holds_writes: false,
@@ -625,6 +633,7 @@ impl ClientOps {
         op: Box<ClientOp>,
         mut reply: Box<OsdOpReply>,
     ) {
+        self.expect_reads(ctx.now.mono);
         let given_up = pg.leases.is_given_up();
         if !given_up && pg.lease_holds(ctx.now.mono) {
             ctx.budget.replies.send(ctx.now.mono, op.conn, &mut reply.ops);
@@ -639,6 +648,15 @@ impl ClientOps {
         }
         let held = ctx.budget.replies.hold(data_of(&reply.ops));
         self.waiting_for_lease.push((op, reply, held));
+    }
+
+    /// Reads may come from now on, so leases are renewed for a while: a read then need not wait for one.
+    pub fn expect_reads(&mut self, now: Time) {
+        self.reads_expected_until = now + READS_EXPECTED;
+    }
+    /// Whether leases are to be renewed.
+    pub fn needs_leases(&self, now: Time) -> bool {
+        now < self.reads_expected_until || !self.waiting_for_lease.is_empty()
     }
 
     /// All leases hold again.
