@@ -81,6 +81,9 @@ enum Command {
     /// Start and stop this host; show, move, drain, maintain and remove hosts.
     #[command(subcommand)]
     Host(hosts::HostCommand),
+    /// Show and change where copies of data go.
+    #[command(subcommand)]
+    Placement(hosts::PlacementCommand),
     /// Run the agent of this host in the foreground: it runs the host's daemons.
     HostAgent(hosts::Folder),
     /// Start a cluster in a folder on this machine, check it, and print how to use it.
@@ -261,6 +264,7 @@ fn run(command: Command) -> Result<()> {
         Command::Join(options) => hosts::setup::join(&options),
         Command::Token(command) => hosts::token(&command),
         Command::Host(command) => hosts::host(&command),
+        Command::Placement(command) => hosts::placement(&command),
         Command::Leave(options) => hosts::leaving::leave(&options),
         Command::Uninstall(options) => hosts::leaving::uninstall(&options),
         Command::HostAgent(folder) => hosts::agent::run(&folder.data),

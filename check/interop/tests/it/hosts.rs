@@ -307,3 +307,51 @@ fn host_is_maintained_leaves_and_is_removed_when_it_is_lost() {
     assert_eq!(net.run(1, 1, "rados -p p get o -").unwrap(), fs::read_to_string("/etc/hostname").unwrap());
     assert!(!net.run(1, 1, "ceph osd tree").unwrap().contains("h5"));
 }
+
+/// Data that was there before the hosts were.
+#[test]
+fn copies_go_to_other_hosts_and_racks_when_an_administrator_says_so() {
+    let net = HostNet::new(4).unwrap();
+    let addr = |host| Family::V4.addr(host);
+    let disks: Vec<_> = (0..6).map(|n| net.disk(&format!("disk{n}")).unwrap()).collect();
+    net.init(1, addr(1), Family::V4.network(), &[&disks[0], &disks[1], &disks[2]]).unwrap();
+    net.run(1, 1, "ceph osd pool create p 16").unwrap();
+    net.run(1, 1, "ceph osd pool application enable p rados").unwrap();
+    net.run(1, 1, "rados -p p bench 1 write -b 65536 --no-cleanup").unwrap();
+    let token = net.token(1, "--uses 3").unwrap();
+    for host in [2, 3, 4] {
+        let rack = format!("rack=r{}", host - 1);
+        succeed(net.join(host, &token, addr(host), &[&disks[host + 1]]).args(["--location", &rack])).unwrap();
+    }
+    let health = || net.json(1, 1, "ceph health detail").unwrap()["checks"].clone();
+    let message =
+        |code: &str| health()[code]["detail"][0]["message"].as_str().unwrap_or_default().to_string();
+    let host = "nacre placement failure-domain host";
+    wait_until("a proposal", MINUTE, || Ok(message("POOL_FAILURE_DOMAIN").contains(host))).unwrap();
+    let first = net.json(1, 1, "ceph osd crush ls default").unwrap()[0].as_str().unwrap().to_string();
+    assert!(message("HOST_NOT_IN_RACK").contains("is in no rack"), "{first}");
+    let all_in_place = || {
+        let is_clean = |states: &serde_json::Value| {
+            let states = states.as_array().unwrap();
+            states.len() == 1 && states[0]["state_name"] == "active+clean"
+        };
+        Ok(is_clean(&net.json(1, 1, "ceph status")?["pgmap"]["pgs_by_state"]))
+    };
+    wait_until("all placement groups to be clean", MINUTE, all_in_place).unwrap();
+
+    let said = refusal(&mut net.nacre(1, "placement failure-domain host"));
+    assert!(said.contains("move to other OSDs, in") && said.contains("Confirm with --yes"), "{said}");
+    succeed(&mut net.nacre(1, "placement failure-domain host --yes")).unwrap();
+    let outside = message("HOST_NOT_IN_RACK");
+    let outside = outside.strip_prefix("host ").unwrap().split_once(' ').unwrap().0.to_string();
+    succeed(&mut net.nacre(1, &format!("host set-location {outside} rack=r1"))).unwrap();
+    let rack = "nacre placement failure-domain rack";
+    wait_until("a proposal", MINUTE, || Ok(message("POOL_FAILURE_DOMAIN").contains(rack))).unwrap();
+    succeed(&mut net.nacre(1, "placement failure-domain rack --yes")).unwrap();
+    wait_until("HEALTH_OK", MINUTE, || Ok(health() == serde_json::json!({}))).unwrap();
+    let rule = net.json(1, 1, "ceph osd crush rule dump replicated_rule").unwrap();
+    assert!(rule.to_string().contains("\"rack\""), "{rule}");
+    let shown = succeed(&mut net.nacre(1, "placement show")).unwrap();
+    assert!(shown.contains("each copy on another rack"), "{shown}");
+    net.run(4, 1, "rados -p p bench 1 seq").unwrap();
+}

@@ -5,7 +5,7 @@
 //! hosts. Its answer says what the host is to run, with the keys for that.
 
 use super::auth::put;
-use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, no_room, refuse};
+use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, no_room, placement, refuse};
 use crate::output::Align::Left;
 use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
@@ -76,8 +76,9 @@ const SEEN_EVERY: Duration = Duration::from_secs(60);
 const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 
 pub(super) fn signatures() -> impl Iterator<Item = Signature> {
-    SIGNATURES.iter().chain(host_admin::SIGNATURES).map(|(prefix, args, perm)| {
-        let mut rows = COMMANDS.iter().chain(host_admin::COMMANDS);
+    let all = SIGNATURES.iter().chain(host_admin::SIGNATURES).chain(placement::SIGNATURES);
+    all.map(|(prefix, args, perm)| {
+        let mut rows = COMMANDS.iter().chain(host_admin::COMMANDS).chain(placement::COMMANDS);
         let help = rows.find(|(name, ..)| name == prefix).map_or("", |(_, help, _)| help);
         Signature { perm: (*perm).to_string(), ..Signature::new(prefix, args, help, "mon") }
     })

@@ -34,6 +34,7 @@ mod osdmap_dump;
 mod pg;
 mod pg_change;
 mod pg_force;
+mod placement;
 mod pool;
 mod pool_options;
 mod pool_set;
@@ -134,7 +135,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 32] = [
+        let tables: [&[Row]; 33] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -167,6 +168,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             auth::COMMANDS,
             hosts::COMMANDS,
             host_admin::COMMANDS,
+            placement::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

@@ -2,21 +2,20 @@
 //!
 //! A host registers with a token, once. From then on its agent reports to the monitors what runs there, and
 //! is told what is to run there. Which hosts have a monitor is decided here (`place_monitors`): one at first,
-//! three from the third host on, five from the fifth. The failure domain of the default rule grows from OSD
-//! to host at the third host (`grow_failure_domain`), as long as no pool that uses the rule has objects.
+//! three from the third host on, five from the fifth. Where copies of data go is in `placement`.
 
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use crate::services::pg::stats::PgStats;
+use crate::services::placement;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
-use nacre_base::{OsdId, Time, Utime};
-use nacre_crush::{CrushMap, Location, Op};
+use nacre_base::{OsdId, Utime};
+use nacre_crush::{CrushMap, Location};
 use nacre_proto::maps::{OsdMap, Uuid, osd_state};
 use nacre_proto::messages::LogLevel;
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// The role of hosts that may run monitors.
 pub const ROLE_MON: &str = "mon";
@@ -24,12 +23,6 @@ pub const ROLE_MON: &str = "mon";
 pub const NO_SCHEDULE: &str = "_no_schedule";
 /// All roles that there are.
 pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
-/// Hosts from which on copies go to different hosts.
-const HOSTS_FOR_DOMAIN: usize = 3;
-/// Hosts may have joined while their first OSDs still boot.
-const DOMAIN_GRACE: Duration = Duration::from_secs(5);
-/// The rule that a new cluster has.
-const DEFAULT_RULE: u32 = 0;
 
 /// Hosts and tokens.
 #[derive(Clone, Debug, Default)]
@@ -200,7 +193,7 @@ pub fn periodic(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
         return cx.log(pending, LogLevel::Info, format!("the maintenance of host {name} is over"));
     }
     place_monitors(cx, pending);
-    grow_failure_domain(cx, stats, pending);
+    placement::periodic(cx, stats, pending);
 }
 
 /// How many monitors a cluster with so many hosts has: an odd number, of which a majority survives the loss
@@ -270,38 +263,6 @@ fn rack_of(crush: &CrushMap, host: &str) -> Option<String> {
     crush.location(item).into_iter().find(|(kind, _)| kind == "rack").map(|(_, rack)| rack)
 }
 
-/// From the third host on, the default rule puts copies on different hosts.
-fn grow_failure_domain(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
-    let hosts = &cx.state.hosts;
-    let leads_for = cx.leads_since.map_or(Duration::ZERO, |since: Time| cx.now.mono.since(since));
-    if hosts.domain_grown || hosts.hosts.len() < HOSTS_FOR_DOMAIN || leads_for < DOMAIN_GRACE {
-        return;
-    }
-    let map = pending.map().clone();
-    let names = hosts.hosts.keys();
-    if names.filter(|name| has_osd(&map, name)).count() < HOSTS_FOR_DOMAIN {
-        return;
-    }
-    let Some(grown) = with_domain_host(&map.crush) else {
-        return pending.batch.hosts.push(HostChange::DomainGrown);
-    };
-    let of_rule = map.pools.iter().filter(|(_, pool)| u32::from(pool.crush_rule) == DEFAULT_RULE);
-    let is_known = |id| stats.pool(&map, id).pgs == u64::from(map.pools[&id].pg_num);
-    let pools: Vec<_> = of_rule.map(|(id, _)| *id).collect();
-    if pools.iter().any(|id| !is_known(*id)) {
-        return; // to be decided when the placement groups have reported
-    }
-    pending.batch.hosts.push(HostChange::DomainGrown);
-    if pools.iter().any(|id| stats.pool(&map, *id).counts.objects > 0) {
-        let text = "there are three hosts now, and pools with data whose copies may be on one host. To have them on \
-                    different hosts: `ceph osd crush rule create-replicated by-host default host`, and for each pool \
-                    `ceph osd pool set POOL crush_rule by-host`, which moves data";
-        return cx.log(pending, LogLevel::Warn, text.to_string());
-    }
-    pending.edit_crush(grown);
-    cx.log(pending, LogLevel::Info, "three hosts: copies go to different hosts from now on".to_string());
-}
-
 /// The OSDs below a host in the CRUSH map.
 pub fn osds_of(map: &OsdMap, host: &str) -> Vec<OsdId> {
     let Some(item) = map.crush.item_by_name(host) else { return Vec::new() };
@@ -320,23 +281,6 @@ pub fn end_maintenance(pending: &mut PendingTxn, name: &str, host: &Host) {
             pending.flip(osd, osd_state::NOOUT);
         }
     }
-}
-
-fn has_osd(map: &OsdMap, host: &str) -> bool {
-    osds_of(map, host).into_iter().any(|osd| map.is_up(osd))
-}
-
-/// The map with a default rule that chooses hosts; None if it does not choose OSDs.
-fn with_domain_host(crush: &CrushMap) -> Option<CrushMap> {
-    let mut grown = crush.clone();
-    let host = grown.type_by_name("host")?;
-    let rule = grown.rules.get_mut(DEFAULT_RULE as usize)?.as_mut()?;
-    let step = rule.steps.iter_mut().find(|step| Op::from_code(step.op) == Some(Op::ChooseFirstN))?;
-    if step.arg2 != 0 {
-        return None;
-    }
-    *step = Op::ChooseLeafFirstN.step(step.arg1, host);
-    Some(grown)
 }
 
 /// `crush` with the host at `location`, below `default` unless it says otherwise. None if it is there

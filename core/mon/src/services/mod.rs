@@ -22,6 +22,7 @@ pub mod monitors;
 pub mod monmap;
 pub mod osdmap;
 pub mod pg;
+pub mod placement;
 pub mod time_checks;
 
 use crate::mon::MonConfig;
@@ -131,6 +132,7 @@ impl Services {
         self.pgs.health(cx, map, &mut checks);
         autoscale::health(cx, &self.pgs, map, &mut checks);
         crash::health(cx, &mut checks);
+        placement::health(cx, map, &mut checks);
         checks
     }
 }

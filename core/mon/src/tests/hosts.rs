@@ -216,15 +216,7 @@ fn three_hosts(t: &mut TestMon) -> Vec<ConnId> {
     for (n, name) in (1..).zip(hosts) {
         register(t, &token, &applicant(name, n));
     }
-    let boot_on = |(osd, host): (i32, &str)| {
-        let port = 6900 + osd as u16;
-        let conn = t.open(EntityType::Osd, osd.into(), addr(port, 1));
-        let DaemonMsg::Boot(mut message) = boot(osd, port, 1) else { unreachable!("it is one") };
-        message.host = host.to_string();
-        t.send(conn, DaemonMsg::Boot(message));
-        conn
-    };
-    (0..).zip(hosts).map(boot_on).collect()
+    (0..).zip(hosts).map(|(osd, host)| boot_on(t, osd, host)).collect()
 }
 
 fn domain(t: &TestMon) -> i32 {
@@ -247,7 +239,8 @@ fn copies_go_to_different_hosts_from_the_third_host_on() {
 fn data_is_not_moved_when_the_third_host_joins() {
     let mut t = TestMon::fresh();
     let pool = t.create_pool("p", 8);
-    let osds = three_hosts(&mut t);
+    let mut osds = hosts_in_racks(&mut t, &["", "", ""]);
+    osds.push(boot_on(&mut t, 3, "h0"));
     t.pass(Duration::from_secs(6));
     assert_eq!(domain(&t), 0, "the pool has not reported yet whether it is empty");
     t.activate(&osds, pool);
@@ -255,7 +248,186 @@ fn data_is_not_moved_when_the_third_host_joins() {
     t.pass(Duration::from_secs(2));
     assert_eq!(domain(&t), 0);
     let lines = t.run(json!({ "prefix": "log last" }));
-    assert!(lines.contains("ceph osd crush rule create-replicated by-host default host"), "{lines}");
+    assert!(lines.contains("`nacre placement failure-domain host`"), "{lines}");
+    // The warning stays until the administrator has decided.
+    assert_eq!(
+        health(&mut t)["POOL_FAILURE_DOMAIN"]["detail"][0]["message"],
+        "pool p: there are 3 hosts, and copies may share one. `nacre placement failure-domain host` says how much data \
+         moves if each copy is to be on another host",
+    );
+}
+
+#[test]
+fn copies_that_are_on_different_hosts_stay_there_also_with_data() {
+    let mut t = TestMon::fresh();
+    let pool = t.create_pool("p", 8);
+    let osds = three_hosts(&mut t);
+    t.activate(&osds, pool);
+    t.report(&osds, pool);
+    t.pass(Duration::from_secs(6));
+    assert_eq!(domain(&t), 1);
+}
+
+#[test]
+fn failure_domain_waits_for_a_host_for_each_copy() {
+    let mut t = TestMon::fresh();
+    t.run(json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "size": 4 }));
+    hosts_in_racks(&mut t, &["", "", ""]);
+    boot_on(&mut t, 3, "h0");
+    t.pass(Duration::from_secs(6));
+    assert_eq!(domain(&t), 0);
+    t.run(json!({ "prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true }));
+    t.pass(Duration::from_secs(2));
+    assert_eq!(domain(&t), 1);
+}
+
+fn boot_on(t: &mut TestMon, osd: i32, host: &str) -> ConnId {
+    let port = 6900 + osd as u16;
+    let conn = t.open(EntityType::Osd, osd.into(), addr(port, 1));
+    let DaemonMsg::Boot(mut message) = boot(osd, port, 1) else { unreachable!("it is one") };
+    message.host = host.to_string();
+    t.send(conn, DaemonMsg::Boot(message));
+    conn
+}
+
+fn health(t: &mut TestMon) -> Value {
+    t.json(json!({ "prefix": "health", "detail": "detail" }))["checks"].clone()
+}
+
+fn failure_domain(t: &mut TestMon, kind: &str, yes: bool) -> (i32, String) {
+    let words = json!({ "prefix": "placement failure-domain", "type": kind, "yes_i_really_mean_it": yes });
+    let (code, said, out) = t.command(words);
+    (code, said + &out)
+}
+
+/// Boots an OSD on each of several hosts, which are in these racks, or in none.
+fn hosts_in_racks(t: &mut TestMon, racks: &[&str]) -> Vec<ConnId> {
+    let token = new_token(t, json!({ "uses": racks.len() }));
+    let mut conns = Vec::new();
+    for (n, rack) in racks.iter().enumerate() {
+        let name = format!("h{n}");
+        let mut host = applicant(&name, n as u8 + 1);
+        if !rack.is_empty() {
+            host["location"] = json!([format!("rack={rack}")]);
+        }
+        assert_eq!(register(t, &token, &host).0, 0);
+        conns.push(boot_on(t, n as i32, &name));
+    }
+    conns
+}
+
+#[test]
+fn failure_domain_grows_to_hosts_when_told_and_says_how_much_moves() {
+    let mut t = TestMon::fresh();
+    let pool = t.create_pool("p", 32);
+    let mut osds = hosts_in_racks(&mut t, &["", "", ""]);
+    osds.push(boot_on(&mut t, 3, "h0"));
+    t.activate(&osds, pool);
+    let (code, said) = failure_domain(&mut t, "host", false);
+    assert!(code == -1 && said.contains("32 placement groups have not reported"), "{said}");
+    t.report(&osds, pool);
+    t.pass(Duration::from_secs(6));
+    let before = t.map();
+    let (code, said) = failure_domain(&mut t, "host", false);
+    let both = |map: &OsdMap, pg| {
+        let up = map.pg_to_up_acting(pg).up;
+        up.contains(&OsdId(0)) && up.contains(&OsdId(3))
+    };
+    // 8 KiB each; those with two copies on the first host have one of them moved, others may have.
+    let shared = before.pgs(pool).filter(|pg| both(&before, *pg)).count();
+    assert!(shared > 0 && code == -1, "{said}");
+    assert!(said.contains(" of 768 KiB (") && said.contains("Confirm with --yes"), "{said}");
+    assert_eq!(domain(&t), 0);
+    let (code, said) = failure_domain(&mut t, "host", true);
+    assert!(code == 0 && said.contains("is to be on another host"), "{said}");
+    let after = t.map();
+    assert_eq!((domain(&t), after.pgs(pool).filter(|pg| both(&after, *pg)).count()), (1, 0));
+    let new = |pg| {
+        let old = before.pg_to_up_acting(pg).up;
+        after.pg_to_up_acting(pg).up.into_iter().filter(|osd| !old.contains(osd)).count()
+    };
+    let moved: usize = before.pgs(pool).map(new).sum();
+    assert!(said.contains(&format!("{} KiB of 768 KiB", moved * 8)), "{moved}: {said}");
+    assert_eq!(health(&mut t)["POOL_FAILURE_DOMAIN"], Value::Null);
+    let show = t.json(json!({ "prefix": "placement show" }));
+    assert_eq!((&show["failure_domain"], &show["pools"]), (&json!("host"), &json!(["p"])));
+    assert_eq!(
+        failure_domain(&mut t, "host", true),
+        (0, "Each copy is on another host already.\n".to_string())
+    );
+}
+
+#[test]
+fn failure_domain_without_a_place_for_all_copies_is_refused() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &["r1", "r1", "r2", "r2"]);
+    t.pass(Duration::from_secs(6));
+    let (code, said) = failure_domain(&mut t, "rack", true);
+    assert!(code == -16 && said.contains("2 racks have OSDs that are in"), "{said}");
+    t.run(json!({ "prefix": "config set", "who": "global", "name": "osd_pool_default_size", "value": "2" }));
+    t.run(json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 8, "size": 3 }));
+    let (code, said) = failure_domain(&mut t, "rack", true);
+    assert!(code == -16 && said.contains("pool 'p' has size 3") && said.contains("2 racks"), "{said}");
+    assert_eq!(domain(&t), 1);
+    let (code, said) = failure_domain(&mut t, "cupboard", true);
+    assert!(code == -22 && said.contains("is no kind of bucket"), "{said}");
+}
+
+#[test]
+fn racks_are_proposed_when_hosts_share_them_and_all_hosts_are_in_one() {
+    let mut t = TestMon::fresh();
+    let osds = hosts_in_racks(&mut t, &["r1", "r2", "r3", ""]);
+    t.pass(Duration::from_secs(6));
+    assert_eq!(domain(&t), 1, "no pool has data");
+    let pool = t.create_pool("p", 8);
+    t.activate(&osds, pool);
+    t.report(&osds, pool);
+    let checks = health(&mut t);
+    assert_eq!(checks["HOST_NOT_IN_RACK"]["summary"]["message"], "1 host is in no rack, and others are");
+    assert_eq!(checks["POOL_FAILURE_DOMAIN"], Value::Null);
+    t.run(json!({ "prefix": "host set-location", "hostname": "h3", "location": ["rack=r1"] }));
+    let checks = health(&mut t);
+    assert_eq!(checks["HOST_NOT_IN_RACK"], Value::Null);
+    assert_eq!(checks["POOL_FAILURE_DOMAIN"]["summary"]["message"], "Copies of 1 pool may be on one rack");
+    assert_eq!(checks["RACK_TOO_LARGE"], Value::Null, "one of three racks always holds more than 30 %");
+    assert_eq!(failure_domain(&mut t, "rack", true).0, 0);
+    assert_eq!((domain(&t), &health(&mut t)["POOL_FAILURE_DOMAIN"]), (3, &Value::Null));
+    t.run(json!({ "prefix": "osd pool set", "pool": "p", "var": "size", "val": "2" }));
+    let back = failure_domain(&mut t, "host", true);
+    assert!(back.0 == 0 && domain(&t) == 1, "{back:?}");
+}
+
+#[test]
+fn rack_that_holds_more_than_three_tenths_of_four_is_a_warning() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &["r1", "r1", "r2", "r3", "r4"]);
+    let check = health(&mut t)["RACK_TOO_LARGE"].clone();
+    assert_eq!(check["summary"]["message"], "1 rack holds more than 30% of the weight");
+    let line = check["detail"][0]["message"].as_str().unwrap();
+    assert!(
+        line.starts_with("rack r1 holds 40.0% of the weight below 'default', which has 4 racks"),
+        "{line}"
+    );
+    t.run(json!({ "prefix": "health mute", "code": "RACK_TOO_LARGE" }));
+    assert_eq!(t.json(json!({ "prefix": "health" }))["mutes"][0]["code"], "RACK_TOO_LARGE");
+    t.run(json!({ "prefix": "host set-location", "hostname": "h1", "location": ["rack=r5"] }));
+    assert_eq!(health(&mut t)["RACK_TOO_LARGE"], Value::Null);
+}
+
+#[test]
+fn exceptions_of_the_old_rule_end_with_its_failure_domain() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &["r1", "r2", "r3", "r1"]);
+    t.pass(Duration::from_secs(6));
+    let pool = t.create_pool("p", 8);
+    let pg = PgId { pool, seed: 0 };
+    t.run(json!({ "prefix": "osd pg-upmap", "pgid": pg.to_string(), "id": ["osd.0", "osd.3", "osd.1"] }));
+    assert!(t.map().pg_upmap.contains_key(&pg));
+    assert_eq!(failure_domain(&mut t, "rack", true).0, 0);
+    let map = t.map();
+    assert!(map.pg_upmap.is_empty());
+    let up = map.pg_to_up_acting(pg).up;
+    assert!(up.contains(&OsdId(0)) != up.contains(&OsdId(3)), "{up:?}");
 }
 
 fn are_in(t: &TestMon) -> [bool; 3] {

@@ -139,6 +139,27 @@ pub enum HostCommand {
     },
 }
 
+/// Where copies of data go.
+#[derive(clap::Subcommand)]
+pub enum PlacementCommand {
+    /// Show the failure domain of the default CRUSH rule.
+    Show(Shown),
+    /// Have each copy on another host or rack, or on another OSD.
+    ///
+    /// Says how much data moves, and changes nothing then unless --yes is given. Refused if some copy would
+    /// have no place.
+    FailureDomain {
+        /// osd, host, rack or another type of the CRUSH map
+        #[arg(value_name = "TYPE")]
+        kind: String,
+        /// Also if data moves
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        folder: Folder,
+    },
+}
+
 #[derive(clap::Args)]
 pub struct Named {
     host: String,
@@ -234,6 +255,19 @@ pub fn host(words: &HostCommand) -> Result<()> {
         HostCommand::Rm { host, lost, yes, folder } => {
             let words = json!({
                 "prefix": "host rm", "hostname": host, "offline": lost, "yes_i_really_mean_it": yes,
+            });
+            change(words, folder)
+        }
+    }
+}
+
+/// `nacre placement`.
+pub fn placement(words: &PlacementCommand) -> Result<()> {
+    match words {
+        PlacementCommand::Show(shown) => show(json!({ "prefix": "placement show" }), shown),
+        PlacementCommand::FailureDomain { kind, yes, folder } => {
+            let words = json!({
+                "prefix": "placement failure-domain", "type": kind, "yes_i_really_mean_it": yes,
             });
             change(words, folder)
         }

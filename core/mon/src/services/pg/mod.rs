@@ -6,4 +6,4 @@ pub mod records;
 mod snap_trim;
 pub mod stats;
 pub mod summary;
-mod unplaceable;
+pub mod unplaceable;

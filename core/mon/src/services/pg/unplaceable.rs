@@ -48,7 +48,7 @@ fn head(map: &OsdMap, id: PoolId, pool: &Pool) -> String {
 }
 
 /// Why a pool's rule cannot place all copies on the OSDs that are in; none if it can.
-fn shortfall(map: &OsdMap, pool: &Pool) -> Option<String> {
+pub fn shortfall(map: &OsdMap, pool: &Pool) -> Option<String> {
     let crush = &map.crush;
     let Some(rule) = crush.rule(pool.crush_rule.into()) else {
         return Some(format!("CRUSH rule {} does not exist", pool.crush_rule));
@@ -182,7 +182,7 @@ fn chosen(map: &OsdMap, top: i32, steps: &[Step], size: usize) -> usize {
 }
 
 /// The items of a kind below `top` that are OSDs, or have OSDs below them, to which CRUSH may give data.
-fn usable(map: &OsdMap, top: i32, kind: i32) -> BTreeSet<i32> {
+pub fn usable(map: &OsdMap, top: i32, kind: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     // The buckets above the current node, by depth.
     let mut path: Vec<i32> = Vec::new();
