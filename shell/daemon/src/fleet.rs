@@ -11,6 +11,7 @@ use crate::name::DaemonName;
 use crate::processes::LockFile;
 use crate::stop_signals::StopSignals;
 use anyhow::{Context, Result};
+use sd_notify::NotifyState;
 use std::path::Path;
 use std::time::Duration;
 
@@ -85,6 +86,18 @@ pub fn lock(run: &Path, process: &str) -> Result<LockFile> {
         .with_context(|| format!("{process} is already running"))
 }
 
+/// Tells systemd, if it started this process, that it is ready.
+pub fn ready() {
+    notify(&[NotifyState::Ready, NotifyState::Status("")]);
+}
+
+/// At worst systemd waits until it gives up, and starts this process again.
+fn notify(state: &[NotifyState]) {
+    if let Err(e) = sd_notify::notify(state) {
+        tracing::warn!("systemd is not told how this process is: {e}");
+    }
+}
+
 /// Runs daemons until a signal comes. `arguments` are those of a daemon that is alone in its process.
 pub fn foreground(
     mut configs: Vec<DaemonConfig>,
@@ -103,6 +116,7 @@ pub fn foreground(
             config.settle(arguments)?;
         }
         lock.write_waits()?;
+        notify(&[NotifyState::Status("waits for memory")]);
         let reserved: Vec<u64> =
             configs.iter().filter_map(|config| config.kind.as_kind().memory_reserved()).collect();
         let budget = reserved.iter().copied().max().unwrap_or(0);
@@ -115,10 +129,12 @@ pub fn foreground(
         };
         let fleet = Fleet::start(&configs, lock)?;
         drop(admitted);
+        ready();
         tokio::select! {
             () = stop.wait() => tracing::info!("stopping"),
             () = fleet.ended() => {}
         }
+        notify(&[NotifyState::Stopping]);
         fleet.stop()
     })
 }

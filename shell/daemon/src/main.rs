@@ -6,9 +6,9 @@
 //! it, `addresses` is where it listens. The development cluster: `cluster` is which daemons it has, `folder`
 //! where they are on the disk, `up` starts and checks it, `processes` is about pid files and child processes.
 //! `format` makes OSDs of devices, `monitors` monitors that join, `device` measures devices, `store` looks
-//! into stores. `admin_sockets` takes commands of this host, `metrics` serves metrics, `crashes` reports
-//! panics, `ask` and `configured` are what the cluster says, `image_tasks` does the manager's work in the
-//! background.
+//! into stores. `package_files` writes what a package takes from this program. `admin_sockets` takes commands
+//! of this host, `metrics` serves metrics, `crashes` reports panics, `ask` and `configured` are what the
+//! cluster says, `image_tasks` does the manager's work in the background.
 
 mod addresses;
 mod admin_sockets;
@@ -35,6 +35,7 @@ mod metrics;
 mod monitors;
 mod name;
 mod new_stores;
+mod package_files;
 mod processes;
 mod size;
 mod stop_signals;
@@ -42,7 +43,7 @@ mod store;
 mod up;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use config::{Arguments, CommonArguments, DaemonConfig};
 use folder::Layout;
 use name::DaemonName;
@@ -112,6 +113,12 @@ enum Command {
     /// Run all daemons of a folder in the foreground, without checks and messages.
     #[command(hide = true)]
     All(Folder),
+    /// Write the files of a package that follow from this program: man pages, completion and units.
+    #[command(hide = true)]
+    PackageFiles {
+        /// The root of the package's files.
+        root: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -297,6 +304,7 @@ fn run(command: Command) -> Result<()> {
         Command::Device(command) => device::run(command),
         Command::Store(command) => store::run(command),
         Command::All(Folder { data }) => run_all(&data),
+        Command::PackageFiles { root } => package_files::write(Cli::command(), &root),
     }
 }
 

@@ -29,7 +29,7 @@ const WAITS: &str = "waits ";
 const WAITS_PATIENCE: Duration = Duration::from_secs(3);
 /// glibc's per-thread cache has seven entries of each size, and an OSD frees and allocates dozens at a time.
 /// Only the environment of a process can change that.
-const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=128");
+pub const ALLOCATOR: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=128");
 /// How much of a log is shown when its daemon did not start.
 const LOG_TAIL_LINES: usize = 10;
 

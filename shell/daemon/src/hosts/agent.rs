@@ -1,8 +1,9 @@
 //! The agent of a host: keeps its daemons running, reports to the monitors and does what they say.
 //!
 //! `Supervisor` starts each daemon that has a configuration in the host's folder, and starts it again when it
-//! ends. Daemons outlive the agent: the next one finds them by their pid files. `session` talks to the
-//! monitors on a thread of its own, so that a monitor that does not answer delays nothing here.
+//! ends. Where systemd runs, it starts and stops the daemon's unit, and systemd starts a daemon again. A
+//! daemon outlives the agent: the next one finds it by its pid file. `session` talks to the monitors on a
+//! thread of its own, so that a monitor that does not answer delays nothing here.
 
 mod session;
 
@@ -43,7 +44,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Runs the agent in the foreground.
 pub fn run(data: &Path) -> Result<()> {
     log::to_stderr();
-    let (dir, config) = HostDir::open(data)?;
+    let dir = HostDir::at(data)?;
     dir.make()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -51,12 +52,17 @@ pub fn run(data: &Path) -> Result<()> {
         let mut lock = fleet::lock(&dir.layout().run(), AGENT)?;
         lock.clear()?;
         lock.write_pid()?;
+        fleet::ready();
+        let Some(config) = wait_for_setup(&dir, &mut stop).await? else {
+            lock.remove();
+            return Ok(());
+        };
         let session = Session::start(dir.clone())?;
         let echo = Echo::start(config.addr, config.fsid);
         if let Err(e) = &echo {
             tracing::warn!("hosts that join cannot check the network to this one: {e:#}");
         }
-        let mut supervisor = Supervisor::new(dir);
+        let mut supervisor = Supervisor::new(dir, config.systemd && systemd::is_running());
         loop {
             if let Err(e) = supervisor.look() {
                 tracing::error!("cannot supervise the daemons: {e:#}");
@@ -75,10 +81,31 @@ pub fn run(data: &Path) -> Result<()> {
     })
 }
 
+/// The host, once it is one: in a container the agent may run before `nacre init` or `nacre join` does. None
+/// if the agent is to stop.
+async fn wait_for_setup(dir: &HostDir, stop: &mut StopSignals) -> Result<Option<HostConfig>> {
+    let mut said = false;
+    loop {
+        if let Some(config) = dir.load()? {
+            return Ok(Some(config));
+        }
+        if !std::mem::replace(&mut said, true) {
+            tracing::info!(
+                "waits until `nacre init` or `nacre join` makes a host of {}",
+                dir.root().display()
+            );
+        }
+        tokio::select! {
+            () = stop.wait() => return Ok(None),
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
 /// Starts the agent, if it does not run: with systemd, or in the background.
 pub fn start(dir: &HostDir, config: &HostConfig) -> Result<()> {
     if config.systemd {
-        systemd::start(dir)?;
+        systemd::start()?;
     } else if processes::settled(&dir.layout().pid(AGENT))? == State::Gone {
         processes::spawn(dir.layout(), AGENT, &["host-agent"], dir.root())?;
     }
@@ -114,13 +141,13 @@ pub fn wait_running(dir: &HostDir) -> Result<()> {
 /// Stops the agent and all daemons. False if none ran.
 pub fn stop(dir: &HostDir, config: &HostConfig) -> Result<bool> {
     let layout = dir.layout();
-    let mut any = false;
-    if let State::Runs(pid) = processes::settled(&layout.pid(AGENT))? {
-        any = true;
-        match config.systemd {
-            true => systemd::stop()?,
-            false => processes::stop_within(layout, AGENT, pid, AGENT_STOP_TIMEOUT)?,
-        }
+    let agent = processes::settled(&layout.pid(AGENT))?;
+    let mut any = agent != State::Gone;
+    if config.systemd {
+        any |= !running(dir)?.is_empty();
+        systemd::stop()?;
+    } else if let State::Runs(pid) = agent {
+        processes::stop_within(layout, AGENT, pid, AGENT_STOP_TIMEOUT)?;
     }
     // Those of an agent that was killed.
     Ok(stop_daemons(dir)? || any)
@@ -155,14 +182,15 @@ fn stop_daemons(dir: &HostDir) -> Result<bool> {
 /// `nacre start` and `nacre stop` of a daemon, if the folder is a host's. None if it is not.
 pub fn set_stopped(data: &Path, daemon: &DaemonName, stop: bool) -> Result<Option<()>> {
     let dir = HostDir::at(data)?;
-    if dir.load()?.is_none() {
-        return Ok(None);
-    }
+    let Some(config) = dir.load()? else { return Ok(None) };
     ensure!(dir.daemons()?.contains(daemon), "this host has no {daemon}");
     let _lock = dir.lock()?;
     let marker = dir.stopped(daemon);
     if stop {
         fs::write(&marker, "").with_context(|| format!("cannot write {}", marker.display()))?;
+        if config.systemd {
+            systemd::stop_daemons([daemon.to_string().as_str()].into_iter())?;
+        }
         stop_daemon(&dir, daemon)?;
         say(format_args!("{daemon} stopped, until `nacre start {daemon}{}`", dir.option()));
     } else {
@@ -214,6 +242,8 @@ fn running_of<'a>(
 /// Keeps the daemons of a host running.
 struct Supervisor {
     dir: HostDir,
+    /// systemd runs the daemons.
+    systemd: bool,
     daemons: BTreeMap<String, Supervised>,
 }
 
@@ -229,8 +259,8 @@ struct Supervised {
 }
 
 impl Supervisor {
-    fn new(dir: HostDir) -> Supervisor {
-        Supervisor { dir, daemons: BTreeMap::new() }
+    fn new(dir: HostDir, systemd: bool) -> Supervisor {
+        Supervisor { dir, systemd, daemons: BTreeMap::new() }
     }
 
     /// Stops what runs and is not to, and starts what does not run and is due.
@@ -255,6 +285,10 @@ impl Supervisor {
         if !running.is_empty() {
             let names: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
             tracing::info!("stops {}", names.join(", "));
+            if self.systemd {
+                systemd::stop_daemons(names.into_iter())?;
+            }
+            // Also those that have no unit.
             stop_in_order(self.dir.layout(), running)?;
         }
         Ok(())
@@ -282,6 +316,9 @@ impl Supervisor {
         if !is_gone || !is_due {
             return Ok(());
         }
+        if self.systemd {
+            return known.start_unit(daemon);
+        }
         let command = if daemon.is_mon() { "mon" } else { "osd" };
         let data = self.dir.layout().data_dir(daemon);
         let launched = processes::launch(self.dir.layout(), &name, &[command], &data);
@@ -294,7 +331,11 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Daemons that systemd runs go on.
     fn stop(mut self) -> Result<()> {
+        if self.systemd {
+            return Ok(());
+        }
         stop_in_order(self.dir.layout(), running(&self.dir)?)?;
         for (name, known) in &mut self.daemons {
             if let Some(child) = &mut known.child {
@@ -306,6 +347,20 @@ impl Supervisor {
 }
 
 impl Supervised {
+    /// Once: systemd starts the daemon again when it ends. One that was stopped with `systemctl` stays so.
+    fn start_unit(&mut self, daemon: &DaemonName) -> Result<()> {
+        if self.started.is_some() {
+            return Ok(());
+        }
+        if let Err(e) = systemd::start_daemon(daemon) {
+            self.ended(Instant::now());
+            return Err(e);
+        }
+        self.started = Some(Instant::now());
+        tracing::info!("{daemon} starts");
+        Ok(())
+    }
+
     /// It ended. Gives how long it is not started again.
     fn ended(&mut self, now: Instant) -> Duration {
         let was_healthy = self.started.is_some_and(|started| now - started >= HEALTHY_AFTER);
@@ -372,7 +427,7 @@ mod tests {
     #[test]
     fn agent_that_stops_stops_a_daemon_that_is_starting() {
         let (_folder, dir) = host();
-        let mut supervisor = Supervisor::new(dir);
+        let mut supervisor = Supervisor::new(dir, false);
         let known = Supervised { child: Some(process()), ..Supervised::default() };
         supervisor.daemons.insert("osd.0".to_string(), known);
         let (done, stopped) = mpsc::channel();
@@ -402,7 +457,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(10));
             }
             fs::write(marker(&dir), "").unwrap();
-            let mut supervisor = Supervisor::new(dir.clone());
+            let mut supervisor = Supervisor::new(dir.clone(), false);
             supervisor.look().unwrap();
             assert_eq!(state(&dir, &OSD).unwrap(), State::Gone);
             osd.join().unwrap();

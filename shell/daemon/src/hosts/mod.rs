@@ -11,7 +11,7 @@ pub mod leaving;
 mod monitor;
 mod preflight;
 pub mod setup;
-mod systemd;
+pub mod systemd;
 
 pub use dir::DATA_DEFAULT;
 
