@@ -20,7 +20,7 @@ pub struct Options {
 /// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
 /// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
 /// Debian system lacks, such as util-linux, are not listed.
-pub const PACKAGES: [(&str, &str); 18] = [
+pub const PACKAGES: [(&str, &str); 19] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -35,6 +35,7 @@ pub const PACKAGES: [(&str, &str); 18] = [
     ("cpio", "/usr/bin/cpio"),
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
     ("iproute2", "/usr/bin/ip"),
+    ("systemd-container", "/usr/bin/systemd-nspawn"),
     ("procps", "/usr/bin/kill"),
     ("prometheus", "/usr/bin/promtool"),
     ("ceph-prometheus-alerts", "/etc/prometheus/ceph/ceph_default_alerts.yml"),

@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod fuzz;
 mod licences;
+mod package;
 mod run;
 mod sim;
 mod soak;
@@ -39,6 +40,8 @@ enum Task {
     Soak(soak::Options),
     /// Check formatting, lints, licences, layers, and counts that may only fall.
     Tidy(tidy::Options),
+    /// Make a Debian package, or an image for containers.
+    Package(package::Options),
     /// Record the profile for profile-guided optimisation of `dist` builds.
     Train(train::Options),
 }
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(options) => bench::run(&options),
         Task::Soak(options) => soak::run(&options),
         Task::Tidy(options) => tidy::run(&options),
+        Task::Package(options) => package::run(&options),
         Task::Train(options) => train::run(&options),
     }
 }

@@ -95,6 +95,10 @@ impl HostNet {
         Ok(net)
     }
 
+    /// The network namespace of a host.
+    pub fn namespace(&self, host: usize) -> PathBuf {
+        Path::new("/run/netns").join(&self.hosts[host - 1])
+    }
     /// The folder of a host.
     pub fn data(&self, host: usize) -> PathBuf {
         self.folder.path().join(format!("host{host}"))

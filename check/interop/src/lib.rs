@@ -5,6 +5,7 @@
 //! or network namespaces need root.
 
 pub mod hosts;
+pub mod system;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -23,6 +23,7 @@ mod monitors;
 mod newer_clients;
 mod objects;
 mod operators;
+mod packages;
 mod parsed;
 mod rados_client;
 mod scrub;
