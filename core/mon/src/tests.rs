@@ -415,6 +415,7 @@ mod damage;
 mod encodings;
 mod forced;
 mod formats;
+mod host_devices;
 mod hosts;
 mod image_load;
 mod manager;

@@ -62,7 +62,7 @@ pub use disk::{Disk, DiskError, WithLog};
 pub use export::{Damage, EXPORT_HEADER, RECORD_HEADER, export};
 pub use fsck::Readable;
 pub use import::{Import, ImportError};
-pub use log_device::{LogDeviceError, MoveError, MoveTo};
+pub use log_device::{Held, LogDeviceError, MoveError, MoveTo};
 pub use memory::MemoryUsage;
 pub use open::{FormatError, OpenError, Options, Report};
 pub use read::{Fetched, ReadPlan, is_small};

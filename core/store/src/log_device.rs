@@ -76,14 +76,7 @@ impl LogDevice {
     }
     /// Whether the device is the one. True if one of its labels is damaged.
     pub fn check(self, log: &dyn Disk, geometry: &Geometry) -> Result<bool, OpenError> {
-        let mut labels = Vec::new();
-        for copy in SUPERBLOCKS {
-            let mut block = vec![0; BLOCK];
-            if log.len() >= (copy + 1) * BLOCK as u64 && log.read_at(copy * BLOCK as u64, &mut block).is_ok()
-            {
-                labels.extend(Label::decode(&block));
-            }
-        }
+        let labels = labels(log);
         let refuse = |why| Err(OpenError::LogDevice(why));
         let expected = (LOG_START + u64::from(geometry.log_blocks)) * BLOCK as u64;
         match labels.first() {
@@ -94,6 +87,38 @@ impl LogDevice {
             Some(_) => Ok(labels.len() < 2),
         }
     }
+}
+
+/// What a device holds of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Everything, or everything but the log, which `log` then names.
+    Store { uuid: [u8; 16], log: Option<[u8; 16]> },
+    /// The log of a store.
+    Log { uuid: [u8; 16], log: [u8; 16] },
+}
+
+impl Held {
+    /// Reads superblocks and labels alone, and writes nothing. None if there is nothing of a store, or
+    /// nothing that this version can read.
+    pub fn on(disk: &(impl Disk + ?Sized)) -> Option<Held> {
+        if let Some(Geometry { uuid, log_id, log_is_apart, .. }) = Store::geometry_of(disk) {
+            return Some(Held::Store { uuid, log: log_is_apart.then_some(log_id) });
+        }
+        let label = labels(disk).into_iter().next()?;
+        Some(Held::Log { uuid: label.uuid, log: label.log_id })
+    }
+}
+
+/// Those that can be read.
+fn labels(log: &(impl Disk + ?Sized)) -> Vec<Label> {
+    let read = |copy: &u64| {
+        let mut block = vec![0; BLOCK];
+        let fits = log.len() >= (copy + 1) * BLOCK as u64;
+        let is_read = fits && log.read_at(copy * BLOCK as u64, &mut block).is_ok();
+        is_read.then(|| Label::decode(&block)).flatten()
+    };
+    SUPERBLOCKS.iter().filter_map(read).collect()
 }
 
 /// Where a log moves to.

@@ -214,6 +214,11 @@ impl Store {
         }
     }
 
+    /// What the superblocks of a disk say, if they can be read.
+    pub(crate) fn geometry_of(disk: &(impl Disk + ?Sized)) -> Option<Geometry> {
+        read_superblocks(disk).ok().map(|(superblock, _)| superblock.geometry)
+    }
+
     fn open_with(disk: &(impl Disk + ?Sized), reading: Reading) -> Result<(Store, Report), OpenError> {
         let (superblock, [first, second]) = read_superblocks(disk)?;
         let geometry = superblock.geometry;

@@ -104,7 +104,7 @@ enum Command {
     /// Run an OSD in the foreground, create one on a device, or move its log.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Osd(OsdArgs),
-    /// Measure a device.
+    /// Measure a device, or list the devices of hosts.
     #[command(subcommand)]
     Device(device::Command),
     /// Check, list, export or import the store of a stopped daemon.

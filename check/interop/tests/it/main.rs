@@ -12,6 +12,7 @@ mod devices;
 mod docs;
 mod durability;
 mod guest;
+mod host_devices;
 mod hosts;
 mod images;
 mod krbd;

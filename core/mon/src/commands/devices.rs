@@ -17,20 +17,21 @@ pub const COMMANDS: &[Row] = &[
     }),
     ("device ls-by-host", "list the disks of the daemons of a host", |call| {
         let host = call.args.text("host")?;
-        list(call, |device| device.places.iter().any(|(on, _)| *on == host))
+        list(call, |device| device.places.iter().any(|(on, ..)| *on == host))
     }),
 ];
 
 #[derive(Default)]
 struct Device {
-    /// On which host, under which name.
-    places: BTreeSet<(String, String)>,
+    /// On which host, under which name, and where it is connected.
+    places: BTreeSet<(String, String, String)>,
     daemons: BTreeSet<String>,
 }
 
 impl Device {
     fn json(&self, id: &str) -> Value {
-        let places = self.places.iter().map(|(host, dev)| json!({ "host": host, "dev": dev, "path": "" }));
+        let places =
+            self.places.iter().map(|(host, dev, path)| json!({ "host": host, "dev": dev, "path": path }));
         json!({ "devid": id, "location": places.collect::<Vec<_>>(), "daemons": self.daemons })
     }
 }
@@ -46,7 +47,10 @@ fn devices(call: &Call<'_>) -> BTreeMap<String, Device> {
         let ids = said.get("device_ids").map_or("", String::as_str);
         for (dev, id) in ids.split(',').filter_map(|pair| pair.split_once('=')) {
             let device = all.entry(id.to_string()).or_default();
-            device.places.insert((host.clone(), dev.to_string()));
+            let paths = said.get("device_paths").map_or("", String::as_str).split(',');
+            let mut paths = paths.filter_map(|pair| pair.split_once('='));
+            let path = paths.find(|(name, _)| *name == dev).map_or("", |(_, path)| path);
+            device.places.insert((host.clone(), dev.to_string(), path.to_string()));
             device.daemons.insert(daemon.clone());
         }
     }
@@ -65,7 +69,7 @@ fn list(call: &mut Call<'_>, wanted: impl Fn(&Device) -> bool) -> Outcome {
         let columns = ["DEVICE", "HOST:DEV", "DAEMONS", "WEAR", "LIFE EXPECTANCY"];
         let mut table = Table::new(&columns.map(|heading| (heading, Left, Left)));
         for (id, device) in &all {
-            let places = joined(device.places.iter().map(|(host, dev)| format!("{host}:{dev}")));
+            let places = joined(device.places.iter().map(|(host, dev, _)| format!("{host}:{dev}")));
             let daemons = joined(device.daemons.iter().cloned());
             table.row([id.clone(), places, daemons, String::new(), String::new()]);
         }
@@ -80,7 +84,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::ENOENT, format!("device {id} not found")));
     };
     call.show(device.json(&id), || {
-        let places = device.places.iter().map(|(host, dev)| format!("attachment {host}:{dev}\n"));
+        let places = device.places.iter().map(|(host, dev, _)| format!("attachment {host}:{dev}\n"));
         let daemons = device.daemons.iter().map(|daemon| format!("daemons {daemon}\n"));
         format!("device {id}\n{}{}", places.collect::<String>(), daemons.collect::<String>())
     })

@@ -5,14 +5,16 @@
 //! hosts. Its answer says what the host is to run, with the keys for that.
 
 use super::auth::put;
-use super::{Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, no_room, placement, refuse};
+use super::{
+    Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, host_devices, no_room, placement, refuse,
+};
 use crate::output::Align::Left;
 use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
     Host, HostChange, HostMonitor, NO_SCHEDULE, ROLES, Token, agent, entity_of_token, place_host, token_of,
 };
 use nacre_auth::{Entity, JoinToken, keyring};
-use nacre_base::{Utime, errno};
+use nacre_base::{OsdId, Utime, errno};
 use nacre_command::Signature;
 use nacre_crush::{CrushMap, Location};
 use nacre_proto::types::{AuthName, EntityAddr, EntityType};
@@ -72,13 +74,13 @@ const NAME_MAX: usize = 128;
 const FACTS_MAX: usize = 256 << 10;
 /// How exactly it is kept when a host was heard of.
 const SEEN_EVERY: Duration = Duration::from_secs(60);
-/// A host that was not heard of for so long counts as offline.
-const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 
 pub(super) fn signatures() -> impl Iterator<Item = Signature> {
-    let all = SIGNATURES.iter().chain(host_admin::SIGNATURES).chain(placement::SIGNATURES);
+    let tables = [SIGNATURES, host_admin::SIGNATURES, host_devices::SIGNATURES, placement::SIGNATURES];
+    let all = tables.into_iter().flatten();
     all.map(|(prefix, args, perm)| {
-        let mut rows = COMMANDS.iter().chain(host_admin::COMMANDS).chain(placement::COMMANDS);
+        let tables = [COMMANDS, host_admin::COMMANDS, host_devices::COMMANDS, placement::COMMANDS];
+        let mut rows = tables.into_iter().flatten();
         let help = rows.find(|(name, ..)| name == prefix).map_or("", |(_, help, _)| help);
         Signature { perm: (*perm).to_string(), ..Signature::new(prefix, args, help, "mon") }
     })
@@ -539,6 +541,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
     let mut about = about_cluster(call, &name);
     about.insert("monitor".to_string(), monitor_to_run(call, host));
     about.insert("run".to_string(), json!(host.maintenance.is_none()));
+    about.insert("moved".to_string(), json!(moved_osds(call, &name, host)));
     call.show_json(about.into())
 }
 
@@ -564,10 +567,38 @@ fn osd(call: &mut Call<'_>) -> Outcome {
             format!("osd.{osd} is up: it runs on another host, from another disk"),
         ));
     }
+    if let Some(other) = other_with_disk(call, &name, &text) {
+        let text = format!("host {other} has the disk of osd.{osd}, too: it must be gone there");
+        return Err(refuse(errno::EBUSY, text));
+    }
     let entity = AuthName::new(EntityType::Osd, osd.to_string());
     let key = call.entity(&entity).map(|entity| entity.key.to_base64());
     let key = key.ok_or_else(|| refuse(errno::ENOENT, format!("{entity} has no key")))?;
     call.show_json(json!({ "osdid": osd.0, "key": key }))
+}
+
+/// OSDs whose disks are missing on the host, and which are up on another one.
+fn moved_osds(call: &Call<'_>, name: &str, host: &Host) -> Vec<i32> {
+    let devices = host.devices();
+    let missing = devices.iter().filter(|device| device["missing"] == true);
+    let osds = missing.filter_map(|device| i32::try_from(device["osd"].as_i64()?).ok());
+    let osdmap = &call.state.osdmap;
+    let runs_elsewhere = |osd: &i32| {
+        let said = osdmap.metadata.get(&OsdId(*osd)).and_then(|said| said.get("hostname"));
+        osdmap.map.is_up(OsdId(*osd)) && said.is_some_and(|on| on != name)
+    };
+    osds.filter(runs_elsewhere).collect()
+}
+
+/// Another host that runs and reports that it has the store with this uuid.
+fn other_with_disk(call: &Call<'_>, name: &str, uuid: &str) -> Option<String> {
+    let has_disk = |host: &Host| {
+        let devices = host.devices();
+        devices.iter().any(|device| device["store"] == uuid && device["missing"] != true)
+    };
+    let mut hosts = call.state.hosts.hosts.iter();
+    let found = hosts.find(|(other, host)| *other != name && !is_offline(call, host) && has_disk(host));
+    found.map(|(other, _)| other.clone())
 }
 
 /// The monitor that a host is to run; with all that it needs if the host asks for that.
@@ -625,12 +656,13 @@ fn host_json(call: &Call<'_>, name: &str, host: &Host) -> Value {
         "seen": host.seen.to_string(),
         "monitor": host.monitor.as_ref().map(|monitor| monitor.name.clone()),
         "daemons": daemons.unwrap_or(Value::Null),
-        "facts": host.facts.iter().filter(|(name, _)| *name != "daemons").collect::<BTreeMap<_, _>>(),
+        "devices": host.devices(),
+        "facts": host.facts.iter().filter(|(name, _)| !["daemons", "devices"].contains(&name.as_str())).collect::<BTreeMap<_, _>>(),
     })
 }
 
 pub(super) fn is_offline(call: &Call<'_>, host: &Host) -> bool {
-    host.seen + OFFLINE_AFTER < call.now.wall
+    crate::services::hosts::is_offline(call.now.wall, host)
 }
 
 fn ls(call: &mut Call<'_>) -> Outcome {

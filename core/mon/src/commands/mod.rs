@@ -21,6 +21,7 @@ mod crush;
 mod crush_tune;
 mod devices;
 mod host_admin;
+mod host_devices;
 mod hosts;
 mod iostat;
 mod modules;
@@ -135,7 +136,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 33] = [
+        let tables: [&[Row]; 34] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -168,6 +169,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             auth::COMMANDS,
             hosts::COMMANDS,
             host_admin::COMMANDS,
+            host_devices::COMMANDS,
             placement::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()

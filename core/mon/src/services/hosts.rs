@@ -6,6 +6,7 @@
 
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
+use crate::services::health::{Checks, warn};
 use crate::services::pg::stats::PgStats;
 use crate::services::placement;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
@@ -15,12 +16,16 @@ use nacre_proto::maps::{OsdMap, Uuid, osd_state};
 use nacre_proto::messages::LogLevel;
 use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The role of hosts that may run monitors.
 pub const ROLE_MON: &str = "mon";
 /// The label of hosts that are drained: no monitor is placed there. Ceph has it for the same.
 pub const NO_SCHEDULE: &str = "_no_schedule";
+/// A host that was not heard of for so long counts as offline.
+const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// All roles that there are.
 pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
 
@@ -146,6 +151,12 @@ impl Slice for Hosts {
 }
 
 impl Host {
+    /// The devices of the host, as its agent said last: JSON objects.
+    pub fn devices(&self) -> Vec<Value> {
+        let devices = self.facts.get("devices").map(String::as_str).unwrap_or_default();
+        serde_json::from_str(devices).unwrap_or_default()
+    }
+
     /// What its agent decides of.
     pub fn bytes(&self) -> usize {
         let facts = self.facts.iter().map(|(name, fact)| name.len() + fact.len()).sum::<usize>();
@@ -261,6 +272,33 @@ fn monitor_name(state: &State, host: &str, id: u64) -> String {
 fn rack_of(crush: &CrushMap, host: &str) -> Option<String> {
     let item = crush.item_by_name(host)?;
     crush.location(item).into_iter().find(|(kind, _)| kind == "rack").map(|(_, rack)| rack)
+}
+
+/// Adds the check `DEVICE_MISSING`: disks of OSDs that are down are not on their hosts.
+pub fn health(cx: &Context<'_>, map: &OsdMap, checks: &mut Checks) {
+    let mut lines = Vec::new();
+    for (name, host) in cx.state.hosts.hosts.iter().filter(|(_, host)| !is_offline(cx.now.wall, host)) {
+        for device in host.devices().iter().filter(|device| device["missing"] == true) {
+            let osd = device["osd"].as_i64().and_then(|id| i32::try_from(id).ok()).map(OsdId);
+            let Some(osd) = osd.filter(|osd| map.is_down(*osd)) else { continue };
+            let text = |key: &str| device[key].as_str().unwrap_or_default();
+            let said = cx.state.osdmap.metadata.get(&osd);
+            // `name=MODEL_SERIAL`, as the OSD said when it started.
+            let id = said.and_then(|said| said.get("device_ids")).and_then(|id| id.split_once('='));
+            let id = id.map_or(String::new(), |(_, id)| format!(" ({id})"));
+            lines.push(format!("host {name} has no {}{id} any more, which osd.{osd} is on", text("path")));
+        }
+    }
+    if !lines.is_empty() {
+        let n = lines.len();
+        let summary = format!("{n} device{} of OSDs missing", if n == 1 { "" } else { "s" });
+        warn(checks, "DEVICE_MISSING", n, summary, lines);
+    }
+}
+
+/// Whether the agent of the host was not heard of for a while.
+pub fn is_offline(now: Utime, host: &Host) -> bool {
+    host.seen + OFFLINE_AFTER < now
 }
 
 /// The OSDs below a host in the CRUSH map.

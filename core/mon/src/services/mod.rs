@@ -132,6 +132,7 @@ impl Services {
         self.pgs.health(cx, map, &mut checks);
         autoscale::health(cx, &self.pgs, map, &mut checks);
         crash::health(cx, &mut checks);
+        hosts::health(cx, map, &mut checks);
         placement::health(cx, map, &mut checks);
         checks
     }

@@ -46,7 +46,7 @@ fn register(t: &mut TestMon, token: &JoinToken, host: &Value) -> (i32, String, V
     told(t, conn, command, "")
 }
 
-fn report(t: &mut TestMon, name: &str, facts: &'static str, want: &str) -> (i32, String, Value) {
+pub(super) fn report(t: &mut TestMon, name: &str, facts: &'static str, want: &str) -> (i32, String, Value) {
     let conn = enter(t, &AuthName::parse(&format!("client.host.{name}")).unwrap());
     told(t, conn, json!({ "prefix": "host report", "name": name, "want": want }), facts)
 }
@@ -281,7 +281,7 @@ fn failure_domain_waits_for_a_host_for_each_copy() {
     assert_eq!(domain(&t), 1);
 }
 
-fn boot_on(t: &mut TestMon, osd: i32, host: &str) -> ConnId {
+pub(super) fn boot_on(t: &mut TestMon, osd: i32, host: &str) -> ConnId {
     let port = 6900 + osd as u16;
     let conn = t.open(EntityType::Osd, osd.into(), addr(port, 1));
     let DaemonMsg::Boot(mut message) = boot(osd, port, 1) else { unreachable!("it is one") };
@@ -301,7 +301,7 @@ fn failure_domain(t: &mut TestMon, kind: &str, yes: bool) -> (i32, String) {
 }
 
 /// Boots an OSD on each of several hosts, which are in these racks, or in none.
-fn hosts_in_racks(t: &mut TestMon, racks: &[&str]) -> Vec<ConnId> {
+pub(super) fn hosts_in_racks(t: &mut TestMon, racks: &[&str]) -> Vec<ConnId> {
     let token = new_token(t, json!({ "uses": racks.len() }));
     let mut conns = Vec::new();
     for (n, rack) in racks.iter().enumerate() {

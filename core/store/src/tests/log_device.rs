@@ -3,7 +3,7 @@
 use super::settle;
 use crate::testing::SimDisk;
 use crate::{
-    BLOCK, Disk, FormatError, LogDeviceError, MoveError, MoveTo, OpenError, Options, Store, WithLog,
+    BLOCK, Disk, FormatError, Held, LogDeviceError, MoveError, MoveTo, OpenError, Options, Store, WithLog,
 };
 use bytes::Bytes;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -170,4 +170,17 @@ fn uuid_is_read_from_the_superblocks_alone() {
     Store::format(&WithLog(&data, &log), Options { force: true, ..options(2) }).unwrap();
     assert_eq!(Store::uuid_of(&WithLog(&data, &log)), Ok([2; 16]));
     assert_eq!(Store::uuid_of(&data), Err(OpenError::LogAbsent));
+}
+
+#[test]
+fn what_a_device_holds_is_told_without_its_log() {
+    let (data, log, alone) = (SimDisk::new(8 << 20, 1), SimDisk::new(LOG_LEN, 2), SimDisk::new(8 << 20, 3));
+    assert_eq!(Held::on(&data), None);
+    Store::format(&WithLog(&data, &log), options(3)).unwrap();
+    Store::format(&alone, options(4)).unwrap();
+    let of = |id| options(id);
+    let apart = Held::Store { uuid: of(3).uuid, log: Some(of(3).log_id) };
+    assert_eq!(Held::on(&data), Some(apart));
+    assert_eq!(Held::on(&log), Some(Held::Log { uuid: of(3).uuid, log: of(3).log_id }));
+    assert_eq!(Held::on(&alone), Some(Held::Store { uuid: of(4).uuid, log: None }));
 }

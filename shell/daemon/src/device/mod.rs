@@ -1,4 +1,4 @@
-//! `nacre device check`: measures a device and prints a verdict.
+//! `nacre device check`: measures a device and prints a verdict. `nacre device ls` is in `hosts`.
 //!
 //! `target` opens what may be overwritten, `probe` measures, `verdict` judges.
 
@@ -7,9 +7,9 @@ mod target;
 mod verdict;
 
 pub use probe::claims;
-pub use target::Target;
+pub use target::{Target, content};
 
-use crate::Format;
+use crate::{Format, hosts};
 use anyhow::{Context, Result};
 use probe::Effort;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub enum Command {
     /// The content of a device or file is overwritten, so one with data is refused. What the measurement
     /// wrote is deleted afterwards.
     Check(Check),
+    /// List the devices of all hosts of the cluster, or of some.
+    Ls(hosts::DeviceLs),
 }
 
 #[derive(clap::Args)]
@@ -58,7 +60,10 @@ pub struct Report {
 const VERSION: u32 = 1;
 
 pub fn run(command: Command) -> Result<()> {
-    let Command::Check(check) = command;
+    let check = match command {
+        Command::Check(check) => check,
+        Command::Ls(options) => return hosts::device_ls(&options),
+    };
     let target = Target::open(&check.path, check.force)?;
     let report = Report::measure(&check.path, &target, check.short)?;
     match check.format {

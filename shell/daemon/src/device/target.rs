@@ -175,7 +175,8 @@ fn ensure_blank(file: &File, path: &Path) -> Result<()> {
     bail!("{} contains {what}, which would be lost: use --force to overwrite it", path.display());
 }
 
-fn content(file: &File) -> Result<Option<&'static str>> {
+/// What a file or device holds. None if it is blank.
+pub fn content(file: &File) -> Result<Option<&'static str>> {
     if !file.metadata()?.file_type().is_block_device() {
         // A file that was written anywhere holds something, though it were zeros.
         return Ok(match seek(file, SeekFrom::Data(0)) {

@@ -5,6 +5,7 @@
 //! daemon outlives the agent: the next one finds it by its pid file. `session` talks to the monitors on a
 //! thread of its own, so that a monitor that does not answer delays nothing here.
 
+mod devices;
 mod session;
 
 use crate::device::say;

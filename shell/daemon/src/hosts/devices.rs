@@ -179,11 +179,18 @@ fn inspect(path: &Path) -> Candidate {
 impl PlannedOsd {
     /// For a device that was accepted.
     fn new(path: PathBuf) -> PlannedOsd {
-        PlannedOsd { path, uuid: Uuid::new_v4(), id: None, key: None, state: DeviceState::Accepted }
+        PlannedOsd {
+            path,
+            wal: None,
+            uuid: Uuid::new_v4(),
+            id: None,
+            key: None,
+            state: DeviceState::Accepted,
+        }
     }
     /// For a device that holds an OSD of the cluster.
-    fn adopted(path: PathBuf, uuid: Uuid) -> PlannedOsd {
-        PlannedOsd { path, uuid, id: None, key: None, state: DeviceState::Formatted }
+    pub fn adopted(path: PathBuf, uuid: Uuid) -> PlannedOsd {
+        PlannedOsd { path, wal: None, uuid, id: None, key: None, state: DeviceState::Formatted }
     }
 
     /// Whether what is on the device is this OSD's store, or what an interrupted formatting of it left. The
@@ -277,7 +284,7 @@ fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Blocking
 
 /// Has the monitors tell the identity of an OSD that a device holds already.
 fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
-    let PlannedOsd { path, uuid, .. } = config.devices[at].clone();
+    let PlannedOsd { path, wal, uuid, .. } = config.devices[at].clone();
     let words =
         json!({ "prefix": "host osd", "name": config.name, "uuid": uuid.to_string(), "format": "json" });
     let answer =
@@ -285,10 +292,19 @@ fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingCli
     let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
     let (id, key) = id.zip(answer["key"].as_str()).context("the monitors did not say which OSD that is")?;
     write_secret(&dir.layout().keyring(id), &keyrings::text_of_osd(id, &Secret::from_base64(key)?))?;
-    link_to(&path, &dir.layout().store(&DaemonName::Osd(id)))?;
+    link_devices(dir, id, &path, wal.as_deref())?;
     config.devices[at].id = Some(id);
     dir.save(config)?;
     Ok(id)
+}
+
+/// Puts links to the devices of an OSD where its daemon looks.
+pub fn link_devices(dir: &HostDir, id: u32, path: &Path, wal: Option<&Path>) -> Result<()> {
+    let daemon = DaemonName::Osd(id);
+    if let Some(wal) = wal {
+        link_to(wal, &dir.layout().wal(&daemon))?;
+    }
+    link_to(path, &dir.layout().store(&daemon))
 }
 
 /// Formats a device that was accepted. What is on it is from an interrupted attempt, or it is refused.

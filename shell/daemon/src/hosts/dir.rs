@@ -98,6 +98,9 @@ pub enum Setup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedOsd {
     pub path: PathBuf,
+    /// The device of its log, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<PathBuf>,
     /// Of the OSD.
     pub uuid: Uuid,
     /// Its number, once the monitors gave it one.
@@ -234,7 +237,8 @@ impl HostDir {
     /// Whether the folder, which is not a host's yet, has anything else than what the first step of a setup
     /// makes.
     pub fn has_other_content(&self) -> bool {
-        let is_other = |name: String| !["run", "log", "lock", "host.json.tmp"].contains(&name.as_str());
+        let is_other =
+            |name: String| !["run", "log", "lock", "devices", "host.json.tmp"].contains(&name.as_str());
         let mut entries = fs::read_dir(self.root()).into_iter().flatten().flatten();
         entries.any(|entry| is_other(entry.file_name().to_string_lossy().into_owned()))
     }
@@ -316,6 +320,10 @@ impl HostDir {
     pub fn bootstrap_keyring(&self) -> PathBuf {
         self.root().join("bootstrap.keyring")
     }
+    /// What is in it counts as a device of this host: files, and links to devices.
+    pub fn devices(&self) -> PathBuf {
+        self.root().join("devices")
+    }
     /// It exists while the daemon is to stay stopped.
     pub fn stopped(&self, daemon: &DaemonName) -> PathBuf {
         self.layout.data_dir(daemon).join("stopped")
@@ -381,6 +389,7 @@ mod tests {
         config.networks.public = Some("10.0.0.0/24".to_string());
         config.devices = vec![PlannedOsd {
             path: "/dev/vdb".into(),
+            wal: None,
             uuid: Uuid::from_u128(8),
             id: None,
             key: Some("secret".to_string()),

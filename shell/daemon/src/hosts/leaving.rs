@@ -203,6 +203,7 @@ mod tests {
         let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
         let planned = devices.iter().cloned().map(|(path, state)| PlannedOsd {
             path,
+            wal: None,
             uuid: OWN,
             id: None,
             key: None,

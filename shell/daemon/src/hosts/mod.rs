@@ -7,6 +7,7 @@ pub mod agent;
 mod devices;
 mod dir;
 mod echo;
+mod inventory;
 pub mod leaving;
 mod monitor;
 mod preflight;
@@ -259,6 +260,21 @@ pub fn host(words: &HostCommand) -> Result<()> {
             change(words, folder)
         }
     }
+}
+
+/// `nacre device ls`.
+#[derive(clap::Args)]
+pub struct DeviceLs {
+    /// Hosts [default: all]
+    #[arg(value_name = "HOST")]
+    hosts: Vec<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// `nacre device ls`.
+pub fn device_ls(DeviceLs { hosts, shown }: &DeviceLs) -> Result<()> {
+    show(json!({ "prefix": "host device ls", "hostname": hosts }), shown)
 }
 
 /// `nacre placement`.

@@ -6,6 +6,7 @@
 use crate::ask::command_with;
 use crate::files::write_secret;
 use crate::host;
+use crate::hosts::agent::devices::Devices;
 use crate::hosts::agent::state;
 use crate::hosts::dir::{HostConfig, HostDir, Setup};
 use crate::hosts::monitor::new_monitor;
@@ -37,8 +38,13 @@ impl Session {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let run = move || {
-            let mut reporter =
-                Reporter { dir, client: None, told: BTreeMap::new(), complained: String::new() };
+            let mut reporter = Reporter {
+                devices: Devices::new(dir.clone()),
+                dir,
+                client: None,
+                told: BTreeMap::new(),
+                complained: String::new(),
+            };
             while !stopped.load(Ordering::Relaxed) {
                 reporter.turn();
                 let polls = REPORT_EVERY.as_millis() / POLL.as_millis();
@@ -62,6 +68,7 @@ impl Session {
 
 struct Reporter {
     dir: HostDir,
+    devices: Devices,
     client: Option<BlockingClient>,
     /// The facts that the monitors know.
     told: BTreeMap<String, String>,
@@ -76,6 +83,9 @@ struct Orders {
     monitor: Option<MonitorOrder>,
     /// False while the host is in maintenance.
     run: bool,
+    /// OSDs whose disks are on other hosts by now, where they run.
+    #[serde(default)]
+    moved: Vec<u32>,
 }
 
 /// The monitor that this host is to run.
@@ -115,7 +125,8 @@ impl Reporter {
         if matches!(config.setup, Setup::Founding | Setup::Joining) || !self.dir.host_keyring().exists() {
             return Ok(());
         }
-        let facts = self.facts()?;
+        let mut facts = self.facts()?;
+        facts.insert("devices".to_string(), self.devices.fact(&config)?);
         let news: BTreeMap<&String, &String> =
             facts.iter().filter(|(name, fact)| self.told.get(*name) != Some(fact)).collect();
         let input = if news.is_empty() { Bytes::new() } else { serde_json::to_vec(&news)?.into() };
@@ -133,6 +144,10 @@ impl Reporter {
         }
         if let Some(monitor) = orders.monitor {
             self.make_monitor(&config, &monitor)?;
+        }
+        if let Some(client) = self.client.as_ref().filter(|_| orders.run) {
+            self.devices.follow(&mut config, client);
+            self.devices.forget(&mut config, &orders.moved)?;
         }
         Ok(())
     }
