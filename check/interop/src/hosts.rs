@@ -8,13 +8,13 @@ use crate::{
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -24,7 +24,11 @@ pub struct HostNet {
     switch: String,
     hosts: Vec<String>,
     /// Folders of the machine that were missing.
-    mount_points: RefCell<Vec<PathBuf>>,
+    mount_points: Mutex<Vec<PathBuf>>,
+    /// What hosts run.
+    program: PathBuf,
+    /// In the environment of what hosts run.
+    env: Option<(&'static str, &'static str)>,
 }
 
 /// How hosts are numbered in the networks.
@@ -56,8 +60,14 @@ impl HostNet {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("nacre{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::Builder::new().prefix("nacre-hosts-").tempdir()?;
-        let mut net =
-            HostNet { folder, switch: format!("{id}s"), hosts: Vec::new(), mount_points: RefCell::default() };
+        let mut net = HostNet {
+            folder,
+            switch: format!("{id}s"),
+            hosts: Vec::new(),
+            mount_points: Mutex::default(),
+            program: nacre_binary(),
+            env: None,
+        };
         ip(&["netns", "add", &net.switch])?;
         ip(&["-n", &net.switch, "link", "add", "br0", "type", "bridge"])?;
         ip(&["-n", &net.switch, "link", "set", "br0", "up"])?;
@@ -95,6 +105,18 @@ impl HostNet {
         Ok(net)
     }
 
+    /// Gives the hosts a program of their own, in place of the last one. `env` is set in the environment of
+    /// what is run on hosts from now on.
+    pub fn install(&mut self, env: Option<(&'static str, &'static str)>) -> Result<()> {
+        let bin = self.folder.path().join("bin");
+        fs::create_dir_all(&bin)?;
+        let (program, new) = (bin.join("nacre"), bin.join("new"));
+        fs::copy(nacre_binary(), &new)?;
+        fs::rename(&new, &program)?;
+        (self.program, self.env) = (program, env);
+        Ok(())
+    }
+
     /// The network namespace of a host.
     pub fn namespace(&self, host: usize) -> PathBuf {
         Path::new("/run/netns").join(&self.hosts[host - 1])
@@ -118,13 +140,17 @@ impl HostNet {
     /// A program on a host.
     pub fn on(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.hosts[host - 1]]).arg(program).env_remove("CEPH_ARGS");
+        command
+            .args(["netns", "exec", &self.hosts[host - 1]])
+            .arg(program)
+            .env_remove("CEPH_ARGS")
+            .envs(self.env);
         command
     }
 
     /// `nacre` on a host, with its folder.
     pub fn nacre(&self, host: usize, words: &str) -> Command {
-        let mut command = self.on(host, nacre_binary());
+        let mut command = self.on(host, &self.program);
         command.args(words.split_whitespace()).arg("--data").arg(self.data(host));
         command
     }
@@ -188,7 +214,7 @@ impl HostNet {
         }
         for mount_point in ["/var/lib/nacre", "/etc/ceph"] {
             match fs::create_dir(mount_point) {
-                Ok(()) => self.mount_points.borrow_mut().push(mount_point.into()),
+                Ok(()) => self.mount_points.lock().expect("no holder panics").push(mount_point.into()),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e).with_context(|| format!("cannot make {mount_point}")),
             }
@@ -197,8 +223,7 @@ impl HostNet {
         if !disk.exists() {
             File::create(&disk)?.set_len(4 << 30)?;
         }
-        let binary = nacre_binary();
-        let bin = binary.parent().context("the binary is in a folder")?;
+        let bin = self.program.parent().context("the binary is in a folder")?;
         let command = command.replace("/dev/vdb", &disk.display().to_string());
         // The mounts are seen by this command and what it starts.
         let script = format!(
@@ -264,7 +289,7 @@ impl Drop for HostNet {
                 eprintln!("{error:#}");
             }
         }
-        for folder in self.mount_points.take() {
+        for folder in std::mem::take(&mut *self.mount_points.lock().expect("no holder panics")) {
             if let Err(error) = fs::remove_dir(&folder) {
                 eprintln!("cannot remove {}: {error}", folder.display());
             }

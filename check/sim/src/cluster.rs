@@ -192,6 +192,7 @@ impl Cluster {
                     options: options(self.osds.len(), self.per_host, self.ticket_ttl),
                     host: format!("mon-host{num}"),
                     perf: Default::default(),
+                    release: Default::default(),
                     metadata: BTreeMap::new(),
                     seed,
                     auth: MonAuth {
@@ -220,6 +221,7 @@ impl Cluster {
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
                     memory: osd_memory.unwrap_or(MEMORY),
+                    release: Default::default(),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,

@@ -11,12 +11,10 @@ pub const CEPH_VERSION_SHORT: &str = "16.2.15";
 /// Nacre's version.
 pub const NACRE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// As `ceph version` shows it, for example `ceph version 16.2.15 (6e61...) pacific (stable) nacre-0.1.0`.
-pub fn ceph_version() -> String {
-    format!(
-        "ceph version {CEPH_VERSION_SHORT} ({}) {CEPH_RELEASE} (stable) nacre-{NACRE_VERSION}",
-        build_id()
-    )
+/// As `ceph version` shows it of this version of Nacre, for example `ceph version 16.2.15 (6e61...) pacific
+/// (stable) nacre-0.1.0`.
+pub fn ceph_version(version: &str) -> String {
+    format!("ceph version {CEPH_VERSION_SHORT} ({}) {CEPH_RELEASE} (stable) nacre-{version}", build_id())
 }
 
 /// Forty hexadecimal digits, which in Ceph are those of a commit: they spell `nacre` and its version.
@@ -34,7 +32,7 @@ mod tests {
     /// blank (Proxmox).
     #[test]
     fn version_is_read_by_what_reads_cephs() {
-        let said = ceph_version();
+        let said = ceph_version(NACRE_VERSION);
         let words: Vec<&str> = said.split(' ').collect();
         assert_eq!(words[..3], ["ceph", "version", "16.2.15"]);
         let id = words[3].strip_prefix('(').and_then(|id| id.strip_suffix(')')).unwrap();

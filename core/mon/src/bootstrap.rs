@@ -21,7 +21,12 @@ pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     let default = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
     let profile: BTreeMap<_, _> = default.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     osdmap.erasure_code_profiles.insert("default".to_string(), profile);
-    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: config.auth.initial_entities.clone() }
+    Genesis {
+        monmap,
+        osdmap: to_vec(&osdmap).into(),
+        entities: config.auth.initial_entities.clone(),
+        format: config.release.formats.max,
+    }
 }
 
 /// Another monitor's process, which is the manager when that monitor leads.

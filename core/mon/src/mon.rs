@@ -41,7 +41,7 @@ use nacre_options::{Overrides, Value};
 use nacre_perf::Registry;
 use nacre_proto::maps::{OsdMap, Uuid};
 use nacre_proto::messages::{QuorumMsg, quorum_features};
-use nacre_proto::types::{AddrVec, AuthName, EntityType};
+use nacre_proto::types::{AddrVec, AuthName, EntityType, Release};
 use nacre_raft::Raft;
 use peers::Peers;
 use proposals::Proposals;
@@ -85,6 +85,8 @@ pub struct MonConfig {
     pub perf: Registry,
     /// What it runs on, by Ceph's names.
     pub metadata: BTreeMap<String, String>,
+    /// What it says of its program.
+    pub release: Release,
     /// For everything that is drawn and no secret; a new one for each start.
     pub seed: u64,
     pub auth: MonAuth,
@@ -175,6 +177,11 @@ impl Mon {
     /// The cluster's id: what it has in its store counts.
     pub fn fsid(&self) -> Uuid {
         self.state.as_ref().map_or(self.config.fsid, |state| state.fsid())
+    }
+
+    /// The cluster's format; 0 before there is a cluster.
+    pub fn format(&self) -> u32 {
+        self.state.as_ref().map_or(0, |state| state.upgrades.format)
     }
 
     /// How many changes of the map can be had.
@@ -341,8 +348,13 @@ impl Mon {
             return self.peers.disconnect(conn, out);
         }
         if peer.kind == EntityType::Mon {
-            let message = QuorumMsg::Hello { fsid: self.fsid(), features: quorum_features::ALL }.into();
-            out.push(Effect::Send { conn, tid: 0, message });
+            let message = QuorumMsg::Hello {
+                fsid: self.fsid(),
+                features: quorum_features::ALL,
+                formats: self.config.release.formats,
+                format: self.format(),
+            };
+            out.push(Effect::Send { conn, tid: 0, message: message.into() });
         }
         let caps = SessionCaps::of(&peer, self.state.as_ref().map(|state| state.auth.keys.as_ref()));
         let session = Session::new(peer, caps, now.mono);
@@ -379,7 +391,10 @@ impl Machine for Mon {
             Event::ReadDone { .. } | Event::Loop(_) | Event::Datagram { .. } => return,
         }
         match self.drive(now, out) {
-            Ok(()) => self.check(),
+            Ok(()) => {
+                self.stop_if_too_old(out);
+                self.check();
+            }
             Err(damage) => out.push(damage.fail(&self.config.name)),
         }
     }

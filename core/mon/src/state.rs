@@ -17,6 +17,7 @@ use crate::services::monitors::MonMetadata;
 use crate::services::monmap::Membership;
 use crate::services::osdmap::maps::{OsdMapChange, OsdMaps};
 use crate::services::pg::records::PgRecords;
+use crate::services::upgrade::Upgrades;
 use crate::sessions::Session;
 use bytes::Bytes;
 use nacre_auth::Entity;
@@ -146,6 +147,8 @@ slices! {
     fsmap: FileSystems,
     hosts: Hosts,
     mon_metadata: MonMetadata,
+    /// The cluster's format, and its upgrades.
+    upgrades: Upgrades,
 }
 
 /// How a cluster begins.
@@ -156,6 +159,8 @@ pub struct Genesis {
     pub osdmap: Bytes,
     /// Users and daemons that a new cluster knows.
     pub entities: BTreeMap<AuthName, Entity>,
+    /// The format of the cluster; 0 of monitors that do not know of formats.
+    pub format: u32,
 }
 
 /// Why a batch changes nothing: it was made for another state than the one it met.
@@ -205,11 +210,11 @@ impl State {
     }
 }
 
-versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities);
+versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities, format);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 7, 1, |out| {
+        versioned(out, 8, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -231,12 +236,13 @@ impl Encode for Batch {
             self.auth.rotated.encode(out);
             self.hosts.encode(out);
             self.mon_metadata.encode(out);
+            self.upgrades.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 7, |r, v| {
+        r.versioned("batch", 8, |r, v| {
             let mut batch = Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -272,6 +278,9 @@ impl Decode for Batch {
             if v >= 7 {
                 batch.mon_metadata = Decode::decode(r)?;
             }
+            if v >= 8 {
+                batch.upgrades = Decode::decode(r)?;
+            }
             Ok(batch)
         })
     }
@@ -280,7 +289,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 9, 1, |out| {
+        versioned(out, 10, 1, |out| {
             self.monmap.map.encode(out);
             self.mgrmap.map.encode(out);
             self.osdmap.encode_maps(out);
@@ -301,12 +310,13 @@ impl Encode for State {
             self.hosts.encode(out);
             self.log.lines.iter().map(|(number, _)| *number).collect::<Vec<_>>().encode(out);
             self.mon_metadata.of.encode(out);
+            self.upgrades.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 9, |r, v| {
+        r.versioned("monitor state", 10, |r, v| {
             let mut state = State {
                 monmap: Membership::initial(MonMap::decode(r)?),
                 mgrmap: ManagerMap { map: Decode::decode(r)? },
@@ -321,6 +331,7 @@ impl Decode for State {
                 fsmap: FileSystems,
                 hosts: Hosts::default(),
                 mon_metadata: MonMetadata::default(),
+                upgrades: Upgrades::default(),
             };
             state.osdmap.metadata = Decode::decode(r)?;
             state.health.mutes = Decode::decode(r)?;
@@ -351,6 +362,9 @@ impl Decode for State {
             if v >= 9 {
                 state.mon_metadata.of = Decode::decode(r)?;
             }
+            if v >= 10 {
+                state.upgrades = Decode::decode(r)?;
+            }
             Ok(state)
         })
     }
@@ -370,7 +384,8 @@ mod tests {
     fn begun(now: Utime) -> State {
         let first = OsdMap::new([1; 16], now, CrushMap::fresh(0));
         let monmap = MonMap::new([1; 16], now, Vec::new());
-        State::begin(&Genesis { monmap, osdmap: to_vec(&first).into(), entities: BTreeMap::new() }).unwrap()
+        State::begin(&Genesis { monmap, osdmap: to_vec(&first).into(), entities: BTreeMap::new(), format: 2 })
+            .unwrap()
     }
 
     /// Without this, an OSD that served the parent before, and not in the interval that begins, would do for

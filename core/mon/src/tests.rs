@@ -9,7 +9,7 @@ use nacre_proto::maps::{OsdMap, map_flags, osd_state, pool_flags};
 use nacre_proto::messages::scrub::ScrubState;
 use nacre_proto::messages::*;
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, ObjectId};
+use nacre_proto::types::{AddrVec, AuthName, EntityAddr, EntityType, Formats, ObjectId};
 use nacre_wire::{from_slice, to_vec};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -107,6 +107,7 @@ fn config(rank: usize, mons: usize, seed: u64) -> MonConfig {
         options: options.map(|(name, value)| (name.to_string(), value.to_string())).into(),
         host: "vm".to_string(),
         perf: Default::default(),
+        release: Default::default(),
         metadata: BTreeMap::new(),
         seed,
         auth: MonAuth::none(Entropy::repeatable(seed)),
@@ -369,6 +370,7 @@ fn boot(osd: i32, port: u16, nonce: u32) -> DaemonMsg {
         device_class: "ssd".into(),
         host: "vm".into(),
         metadata: BTreeMap::new(),
+        formats: Some(Formats::ALL),
     })
 }
 
@@ -432,3 +434,4 @@ mod service_map;
 mod sessions;
 mod states;
 mod tuning;
+mod upgrade;

@@ -9,7 +9,7 @@ use crate::pg::{Ctx, Pg};
 use absent::ABSENT;
 use nacre_base::errno::{EAGAIN, EBUSY, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use nacre_base::{Now, PgId};
-use nacre_command::{Answer, Args, CEPH_RELEASE, CEPH_VERSION_SHORT, Format, Layout, NACRE_VERSION};
+use nacre_command::{Answer, Args, CEPH_RELEASE, CEPH_VERSION_SHORT, Format, Layout};
 use nacre_command::{Outcome, Refusal, Signature, ceph_version, option_of, refuse, reply};
 use nacre_machine::{ConnId, StoreView};
 use nacre_options::Refused;
@@ -94,10 +94,11 @@ const MEMORY_TARGET: &str = "osd_memory_target";
 /// What `ceph osd metadata` shows.
 pub fn metadata(config: &OsdConfig) -> BTreeMap<String, String> {
     [
-        ("ceph_version", ceph_version()),
+        ("ceph_version", ceph_version(&config.release.version)),
         ("ceph_version_short", CEPH_VERSION_SHORT.to_string()),
         ("ceph_release", CEPH_RELEASE.to_string()),
-        ("nacre_version", NACRE_VERSION.to_string()),
+        ("nacre_version", config.release.version.clone()),
+        ("nacre_formats", config.release.formats.to_string()),
         ("hostname", config.host.clone()),
         ("osd_objectstore", "nacre".to_string()),
         ("default_device_class", config.device_class.clone()),

@@ -1,7 +1,11 @@
 //! Counters of an OSD: `ceph tell osd.N perf dump`.
 
 use nacre_perf::{Registry, counters};
+use nacre_proto::messages::Latencies;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 counters! {
     /// What it does for clients and for other OSDs, under Ceph's names.
@@ -118,11 +122,37 @@ pub struct Counted {
     pub osd: Arc<OsdCounters>,
     pub stages: Arc<Stages>,
     pub backoffs: Arc<BackoffCounters>,
+    /// For the monitors, since the last report.
+    pub latencies: Arc<LatencyTally>,
 }
 
 impl Counted {
     pub fn new(registry: Registry) -> Counted {
         let (osd, stages, backoffs) = (registry.add(), registry.add(), registry.add());
-        Counted { registry, osd, stages, backoffs }
+        Counted { registry, osd, stages, backoffs, latencies: Arc::default() }
+    }
+}
+
+/// Latencies since they were taken last. Shards add to it.
+#[derive(Debug)]
+pub struct LatencyTally([AtomicU32; Latencies::BUCKETS]);
+
+impl Default for LatencyTally {
+    fn default() -> LatencyTally {
+        LatencyTally(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+}
+
+impl LatencyTally {
+    /// Counts a request that took so long.
+    pub fn add(&self, latency: Duration) {
+        self.0[usize::from(Latencies::bucket(latency))].fetch_add(1, Relaxed);
+    }
+    /// What was counted since the last call.
+    pub fn take(&self) -> Latencies {
+        (0..=u8::MAX)
+            .zip(self.0.iter().map(|count| count.swap(0, Relaxed)))
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 }

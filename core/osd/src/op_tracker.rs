@@ -132,6 +132,7 @@ impl Request {
         osd.op_in_bytes.add(in_bytes);
         osd.op_out_bytes.add(out_bytes);
         osd.op_latency.add(whole);
+        counted.latencies.add(whole);
         osd.op_process_latency.add(process);
         match self.access {
             Access::Read => {

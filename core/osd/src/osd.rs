@@ -30,7 +30,7 @@ use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PeerMsg;
 use nacre_proto::messages::{Command, DaemonMsg, Message};
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::{AddrVec, EntityAddr};
+use nacre_proto::types::{AddrVec, EntityAddr, Release};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,8 @@ pub struct OsdConfig {
     pub memory: usize,
     /// Besides what every OSD says of itself, for `ceph osd metadata`: the device, the verdict on it.
     pub metadata: BTreeMap<String, String>,
+    /// What it says of its program.
+    pub release: Release,
     /// Where it shows what it counts, beside others of the same daemon.
     pub perf: Registry,
     pub seed: u64,

@@ -37,6 +37,7 @@ mod name;
 mod new_stores;
 mod package_files;
 mod processes;
+mod release;
 mod size;
 mod stop_signals;
 mod store;
@@ -54,7 +55,7 @@ const DATA_DEFAULT: &str = "./nacre-data";
 
 /// Storage cluster for unmodified Ceph clients.
 #[derive(Parser)]
-#[command(name = "nacre", version, propagate_version = true)]
+#[command(name = "nacre", version = release::version(), propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -85,6 +86,9 @@ enum Command {
     /// Show and change where copies of data go.
     #[command(subcommand)]
     Placement(hosts::PlacementCommand),
+    /// Upgrade all hosts of the cluster to the version that is installed on them.
+    #[command(subcommand)]
+    Upgrade(hosts::UpgradeCommand),
     /// Run the agent of this host in the foreground: it runs the host's daemons.
     HostAgent(hosts::Folder),
     /// Start a cluster in a folder on this machine, check it, and print how to use it.
@@ -274,6 +278,7 @@ fn run(command: Command) -> Result<()> {
         Command::Placement(command) => hosts::placement(&command),
         Command::Leave(options) => hosts::leaving::leave(&options),
         Command::Uninstall(options) => hosts::leaving::uninstall(&options),
+        Command::Upgrade(command) => hosts::upgrade(&command),
         Command::HostAgent(folder) => hosts::agent::run(&folder.data),
         Command::Up(options) => up::up(&options),
         Command::Down(Folder { data }) => up::down(&data),

@@ -188,10 +188,18 @@ pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, S
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }
 
-/// Starts this program again as a process that outlives us. `data` is a daemon's data directory, or the
-/// folder for a process with all daemons.
+/// Where this program is installed. It may have been replaced since this process began.
+pub fn program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("cannot find this program")?;
+    // So the kernel marks a file that was replaced.
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Ok(replaced.filter(|_| !path.exists()).unwrap_or(path))
+}
+
+/// Starts the program that is installed as a process that outlives us. `data` is a daemon's data directory,
+/// or the folder for a process with all daemons.
 pub fn launch(layout: &Layout, name: &str, args: &[&str], data: &Path) -> Result<Child> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = program()?;
     let path = layout.log(name);
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;

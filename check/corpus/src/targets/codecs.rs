@@ -67,6 +67,7 @@ pub(super) fn daemon_messages() -> Vec<DaemonMsg> {
             device_class: "ssd".into(),
             host: "node".into(),
             metadata: BTreeMap::from([("os".into(), "linux".into())]),
+            formats: Some(nacre_proto::types::Formats::ALL),
         }),
         DaemonMsg::MarkMeDown { osd, epoch, is_over: true },
         DaemonMsg::Failure(OsdFailure {
@@ -238,7 +239,7 @@ fn peer_messages() -> Vec<Message> {
     let message =
         RawMessage { kind: 50, version: 1, front: Bytes::from_static(b"front"), ..Default::default() };
     let quorum = [
-        QuorumMsg::Hello { fsid: [7; 16], features: 0 },
+        QuorumMsg::Hello { fsid: [7; 16], features: 0, formats: nacre_proto::types::Formats::ALL, format: 1 },
         QuorumMsg::Raft(Bytes::from_static(b"opaque")),
         QuorumMsg::Forward {
             key: 1,

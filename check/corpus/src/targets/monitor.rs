@@ -64,6 +64,7 @@ impl Cluster {
             options: options.map(|(name, value)| (name.into(), value.into())).into(),
             host: "node".into(),
             perf: Default::default(),
+            release: Default::default(),
             metadata: BTreeMap::new(),
             seed: 1,
             auth: MonAuth::none(Entropy::repeatable(1)),
@@ -143,6 +144,7 @@ fn boot() -> DaemonMsg {
         device_class: "ssd".into(),
         host: "node".into(),
         metadata: BTreeMap::new(),
+        formats: Some(nacre_proto::types::Formats::ALL),
     })
 }
 

@@ -110,6 +110,7 @@ impl Cluster {
                     host: "node".into(),
                     device_class: "ssd".into(),
                     memory: nacre_osd::MEMORY,
+                    release: Default::default(),
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed: 1,

@@ -217,7 +217,8 @@ fn state() -> &'static State {
         let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
         let mut state: Option<State> = None;
         for (_, bytes) in samples::osd_maps() {
-            let genesis = Genesis { monmap: monmap.clone(), osdmap: bytes.into(), entities: entities() };
+            let genesis =
+                Genesis { monmap: monmap.clone(), osdmap: bytes.into(), entities: entities(), format: 2 };
             let mut begun = State::begin(&genesis).expect("a sample");
             for batch in changes() {
                 let _ = begun.apply(&batch);
@@ -296,7 +297,7 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = changes().iter().map(to_vec).collect();
     let monmap: MonMap = from_slice(&samples::mon_maps()[0].1).expect("a sample");
     let osdmap = samples::osd_maps()[0].1.clone().into();
-    let genesis = Genesis { monmap, osdmap, entities: entities() };
+    let genesis = Genesis { monmap, osdmap, entities: entities(), format: 2 };
     seeds.push(to_vec(&Batch { genesis: Some(genesis), ..Batch::default() }));
     seeds
 }

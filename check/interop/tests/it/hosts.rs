@@ -19,7 +19,7 @@ fn refusal(command: &mut Command) -> String {
 }
 
 /// Three hosts with two disks each.
-fn three_hosts(net: &HostNet, family: Family) {
+pub fn three_hosts(net: &HostNet, family: Family) {
     let disks = |host: usize| [1, 2].map(|n| net.disk(&format!("disk{host}.{n}")).unwrap());
     let own = disks(1);
     net.init(1, family.addr(1), family.network(), &[&own[0], &own[1]]).unwrap();
@@ -30,7 +30,7 @@ fn three_hosts(net: &HostNet, family: Family) {
     }
 }
 
-fn wait_healthy(net: &HostNet, client: usize) {
+pub fn wait_healthy(net: &HostNet, client: usize) {
     let is_healthy = || {
         let status = net.json(client, 1, "ceph status")?;
         let quorum = status["quorum_names"].as_array().map_or(0, Vec::len);

@@ -33,4 +33,5 @@ mod stores;
 mod stuck;
 mod transcripts;
 mod two_clients;
+mod upgrade;
 mod watch;

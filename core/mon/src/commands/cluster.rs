@@ -445,7 +445,8 @@ pub fn osd_versions(call: &Call<'_>) -> BTreeMap<String, usize> {
 }
 
 fn version(call: &mut Call<'_>) -> Outcome {
-    call.show(json!({ "version": ceph_version() }), ceph_version)
+    let version = ceph_version(&call.mon.config.release.version);
+    call.show(json!({ "version": version }), || version.clone())
 }
 
 /// Of the sessions of all monitors in the quorum, and of these monitors themselves.

@@ -3,6 +3,7 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
 use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
+use crate::services::upgrade::reported;
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
 use serde_json::{Value, json};
@@ -31,7 +32,6 @@ pub const COMMANDS: &[Row] = &[
     ("orch host ok-to-stop", "check whether a host can stop without interrupting I/O", orch_host_ok_to_stop),
     ("orch ls", "list the services", orch_ls),
     ("orch ps", "list the daemons", orch_ps),
-    ("orch upgrade status", "show whether an upgrade is in progress", orch_upgrade_status),
 ];
 
 /// As in `hosts`; the commands of Ceph's orchestrator have their own.
@@ -406,20 +406,9 @@ fn orch_ls(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Callers expect JSON in any case.
-fn orch_upgrade_status(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({
-        "target_image": null, "in_progress": false, "which": "<unknown>", "services_complete": [],
-        "progress": null, "message": "", "is_paused": false,
-    }))
-}
-
 /// Names and states of the daemons of a host, as its agent said last.
 fn daemons_of(host: &Host) -> Vec<(String, String)> {
-    let daemons = host.facts.get("daemons").map(String::as_str).unwrap_or_default();
-    let daemons: Vec<Value> = serde_json::from_str(daemons).unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    daemons.iter().map(|daemon| (text(&daemon["name"]), text(&daemon["state"]))).collect()
+    reported(host).into_iter().map(|daemon| (daemon.name, daemon.state)).collect()
 }
 
 fn orch_ps(call: &mut Call<'_>) -> Outcome {

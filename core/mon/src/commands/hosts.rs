@@ -6,13 +6,15 @@
 
 use super::auth::put;
 use super::{
-    Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, host_devices, no_room, placement, refuse,
+    Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, host_devices, no_room, placement,
+    refuse, upgrade,
 };
 use crate::output::Align::Left;
 use crate::output::{Table, parse_uuid, uuid};
 use crate::services::hosts::{
     Host, HostChange, HostMonitor, NO_SCHEDULE, ROLES, Token, agent, entity_of_token, place_host, token_of,
 };
+use crate::services::upgrade::INSTALLED;
 use nacre_auth::{Entity, JoinToken, keyring};
 use nacre_base::{OsdId, Utime, errno};
 use nacre_command::Signature;
@@ -76,10 +78,17 @@ const FACTS_MAX: usize = 256 << 10;
 const SEEN_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) fn signatures() -> impl Iterator<Item = Signature> {
-    let tables = [SIGNATURES, host_admin::SIGNATURES, host_devices::SIGNATURES, placement::SIGNATURES];
+    let tables = [
+        SIGNATURES,
+        host_admin::SIGNATURES,
+        host_devices::SIGNATURES,
+        placement::SIGNATURES,
+        upgrade::SIGNATURES,
+    ];
     let all = tables.into_iter().flatten();
     all.map(|(prefix, args, perm)| {
-        let tables = [COMMANDS, host_admin::COMMANDS, host_devices::COMMANDS, placement::COMMANDS];
+        let tables =
+            [COMMANDS, host_admin::COMMANDS, host_devices::COMMANDS, placement::COMMANDS, upgrade::COMMANDS];
         let mut rows = tables.into_iter().flatten();
         let help = rows.find(|(name, ..)| name == prefix).map_or("", |(_, help, _)| help);
         Signature { perm: (*perm).to_string(), ..Signature::new(prefix, args, help, "mon") }
@@ -542,6 +551,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
     about.insert("monitor".to_string(), monitor_to_run(call, host));
     about.insert("run".to_string(), json!(host.maintenance.is_none()));
     about.insert("moved".to_string(), json!(moved_osds(call, &name, host)));
+    about.insert("restart".to_string(), json!(upgrade::to_restart(call, &name)));
     call.show_json(about.into())
 }
 
@@ -669,13 +679,15 @@ fn ls(call: &mut Call<'_>) -> Outcome {
     let hosts = &call.state.hosts.hosts;
     let rows: Vec<Value> = hosts.iter().map(|(name, host)| host_json(call, name, host)).collect();
     call.show(json!(rows), || {
-        table(&["HOST", "ADDR", "LABELS", "STATUS", "MON", "LOCATION"], &rows, |row| {
+        table(&["HOST", "ADDR", "LABELS", "STATUS", "MON", "LOCATION", "VERSION"], &rows, |row| {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
             let pairs = row["location"].as_object().into_iter().flatten();
             let place: Vec<String> =
                 pairs.map(|(kind, name)| format!("{kind}={}", name.as_str().unwrap_or_default())).collect();
             let labels = words(&row["labels"], ",");
-            vec![text("hostname"), text("addr"), labels, text("status"), text("monitor"), place.join(",")]
+            let version = row["facts"][INSTALLED].as_str().unwrap_or_default().to_string();
+            let place = place.join(",");
+            vec![text("hostname"), text("addr"), labels, text("status"), text("monitor"), place, version]
         })
     })
 }

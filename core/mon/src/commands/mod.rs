@@ -44,6 +44,7 @@ mod reweight;
 mod scrub;
 pub(crate) mod snaps;
 mod tell;
+mod upgrade;
 mod usage;
 mod weight_set;
 
@@ -136,7 +137,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 34] = [
+        let tables: [&[Row]; 35] = [
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -171,6 +172,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             host_admin::COMMANDS,
             host_devices::COMMANDS,
             placement::COMMANDS,
+            upgrade::COMMANDS,
         ];
         tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })

@@ -6,10 +6,10 @@ use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, weight_set
 use crate::crush_edit;
 use crate::output::Align::{Left, Right};
 use crate::output::{Table, addrvec, float, list, narrow_bytes, narrow_count, uuid};
-use nacre_base::{Epoch, Name, OsdId, errno};
+use crate::services::pg::stopping::{Stopping, stopping};
+use nacre_base::{Epoch, Name, OsdId, PgId, errno};
 use nacre_command::Format;
 use nacre_proto::maps::{Osd, OsdMap, release};
-use nacre_proto::messages::pg_state;
 use nacre_proto::types::{ObjectLocator, object_hash};
 use nacre_wire::{from_slice, to_vec};
 use serde_json::{Map, Value, json};
@@ -449,20 +449,10 @@ fn numa(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Placement groups of OSDs that are to stop.
-#[derive(Default)]
-struct Stopping {
-    /// They serve without these OSDs.
-    degraded: Vec<String>,
-    /// They would not.
-    stopped: Vec<String>,
-    /// They do not even now.
-    inactive: Vec<String>,
-}
-
 /// Fails if placement groups would not serve without these OSDs.
 pub(super) fn may_stop(call: &Call<'_>, osds: &[OsdId]) -> Result<(), Refusal> {
-    let Stopping { stopped, inactive, .. } = stopping(call, &osds.iter().copied().collect());
+    let Stopping { stopped, inactive, .. } =
+        stopping(call.state, &call.mon.services.pgs, &osds.iter().copied().collect());
     match stopped.len() + inactive.len() {
         0 => Ok(()),
         bad => {
@@ -474,36 +464,9 @@ pub(super) fn may_stop(call: &Call<'_>, osds: &[OsdId]) -> Result<(), Refusal> {
     }
 }
 
-fn stopping(call: &Call<'_>, osds: &BTreeSet<OsdId>) -> Stopping {
-    let map = &call.state.osdmap.map;
-    let Stopping { mut degraded, mut stopped, mut inactive } = Stopping::default();
-    for pg in crate::services::pg::stats::all_pgs(map) {
-        let acting = map.pg_to_up_acting(pg).acting;
-        if !acting.iter().any(|osd| osds.contains(osd)) {
-            continue;
-        }
-        let pool = &map.pools[&pg.pool];
-        let state = call.mon.services.pgs.pg_state(map, pg);
-        let here = acting.iter().filter(|osd| osd.is_some());
-        // A degraded placement group with all its members has one that lacks something. No copy may rely on
-        // that one alone.
-        let lacking = here.clone().count() >= pool.size.into() && state & pg_state::DEGRADED != 0;
-        let left = here.clone().filter(|osd| !osds.contains(osd)).count();
-        let left = left.saturating_sub(lacking.into());
-        let serves = here.count() >= pool.min_size.into() && (state == 0 || state & pg_state::ACTIVE != 0);
-        let of = match left >= pool.min_size.into() {
-            _ if !serves => &mut inactive,
-            true => &mut degraded,
-            false => &mut stopped,
-        };
-        of.push(pg.to_string());
-    }
-    Stopping { degraded, stopped, inactive }
-}
-
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
-    let Stopping { degraded, stopped, inactive } = stopping(call, &osds);
+    let Stopping { degraded, stopped, inactive } = stopping(call.state, &call.mon.services.pgs, &osds);
     let bad = stopped.len() + inactive.len();
     let ok = bad == 0;
     let mut value = json!({
@@ -518,7 +481,7 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
         ("ok_become_degraded", degraded),
     ] {
         if !pgs.is_empty() {
-            value[name] = json!(pgs);
+            value[name] = json!(pgs.iter().map(PgId::to_string).collect::<Vec<_>>());
         }
     }
     let line = value.to_string();

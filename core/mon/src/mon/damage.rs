@@ -3,8 +3,8 @@
 //! The store has checksums of its own, so damage is rare. A monitor that went on without an entry, or with
 //! half of a checkpoint, would decide on another state than the other members.
 
-#[cfg(test)]
 use super::Mon;
+use crate::services::upgrade::refusal;
 use crate::state::{Batch, State};
 use nacre_machine::{Effect, ReadError};
 use nacre_proto::maps::{Incremental, OsdMap};
@@ -57,6 +57,17 @@ pub(super) fn check_entry(bytes: &[u8]) -> Result<(), DecodeError> {
 /// The batch that a committed entry holds.
 pub(super) fn decode_entry(index: u64, bytes: &[u8]) -> Result<Batch, Damage> {
     from_slice(bytes).map_err(|error| Damage::Entry { index, error })
+}
+
+impl Mon {
+    /// Another version of Nacre raised the cluster's format, and this one cannot use it.
+    pub(super) fn stop_if_too_old(&self, out: &mut Vec<Effect>) {
+        let (format, formats) = (self.format(), self.config.release.formats);
+        if format > 0 && !formats.contains(format) {
+            let name = format!("mon.{}", self.config.name);
+            out.push(Effect::Fail { reason: refusal(&name, formats, format) });
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use super::requests::Origin;
 use super::{Mon, REDIAL, TIMER_REDIAL};
 use crate::output::uuid;
 use crate::services::monitors;
+use crate::services::upgrade::refusal;
 use crate::state::State;
 use nacre_base::{Now, OsdId};
 use nacre_machine::{ConnId, Effect, Level, Peer};
-use nacre_proto::maps::{MonMap, Uuid};
+use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{Envelope, QuorumMsg, quorum_features};
-use nacre_proto::types::{EntityAddr, EntityType};
+use nacre_proto::types::{EntityAddr, EntityType, Formats};
 use nacre_raft::{PeerMessage, StepError};
 use nacre_wire::{DecodeError, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,10 +172,14 @@ impl Mon {
 
     /// The first message of a monitor. Addresses are used again: another cluster's monitor may have one of
     /// ours, or have had it before.
-    fn on_hello(&mut self, conn: ConnId, theirs: Uuid, features: u64, out: &mut Vec<Effect>) {
+    fn on_hello(&mut self, now: Now, conn: ConnId, hello: QuorumMsg, out: &mut Vec<Effect>) {
+        let QuorumMsg::Hello { fsid: theirs, features, formats, format } = hello else { return };
         let ours = self.fsid();
         if theirs != ours {
             let why = format!("belongs to another cluster, {}, and not to {}", uuid(&theirs), uuid(&ours));
+            return self.refuse_monitor(conn, &why, out);
+        }
+        if let Err(why) = self.check_formats(now, conn, formats, format) {
             return self.refuse_monitor(conn, &why, out);
         }
         if let Some(session) = self.sessions.get_mut(conn) {
@@ -191,6 +196,35 @@ impl Mon {
         if let Some(monitor) = self.sessions.get(conn).and_then(|session| session.monitor()) {
             self.peers.note_features(monitor, features);
         }
+    }
+
+    /// Both sides must be able to use the format that the cluster has.
+    fn check_formats(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        theirs: Formats,
+        their_format: u32,
+    ) -> Result<(), String> {
+        let ours = self.config.release.formats;
+        let format = self.format();
+        if format > 0 && !theirs.contains(format) {
+            let member = self.sessions.get(conn).map(|session| session.peer.num.wrapping_add(1) as u64);
+            let members = self.state.as_ref().map(|state| &state.monmap.members);
+            let name = member.and_then(|id| members?.get(&id).cloned());
+            let name = name.map_or_else(|| "a monitor".to_string(), |name| format!("mon.{name}"));
+            let why = refusal(&name, theirs, format);
+            self.services.upgrade.refuse(now.mono, &name, &why);
+            return Err(format!("is refused: {why}"));
+        }
+        if their_format > 0 && !ours.contains(their_format) {
+            let own = format!("mon.{}", self.config.name);
+            return Err(format!(
+                "is of a cluster that this one cannot be in: {}",
+                refusal(&own, ours, their_format)
+            ));
+        }
+        Ok(())
     }
 
     /// Disconnects a monitor that is not of this cluster. That is logged once, since it dials again and
@@ -211,8 +245,8 @@ impl Mon {
         if session.peer.kind != EntityType::Mon {
             return;
         }
-        if let QuorumMsg::Hello { fsid, features } = message {
-            return self.on_hello(conn, fsid, features, out);
+        if let QuorumMsg::Hello { .. } = message {
+            return self.on_hello(now, conn, message, out);
         }
         if !session.is_same_cluster {
             return self.refuse_monitor(

@@ -359,7 +359,7 @@ impl Mon {
     pub(super) fn run(&mut self, now: Now, job: &Job, pending: &mut PendingTxn) -> Done {
         match &job.request {
             Request::Daemon(message) => match self.services(now) {
-                Some((cx, services, _)) => services.osd.run(&cx, job, message, pending),
+                Some((cx, services, _)) => services.run_daemon(&cx, job, message, pending),
                 None => Done::Silent,
             },
             Request::Command(command) => {

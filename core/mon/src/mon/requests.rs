@@ -143,14 +143,20 @@ impl Mon {
     ) {
         let request = match message {
             Message::Daemon(DaemonMsg::Report(report)) => {
-                if let Some(state) = &self.state {
-                    let Services { osd, pgs, .. } = &mut self.services;
-                    self.proposals.periodic_due |= osd.on_report(now, &from, report, &state.osdmap.map, pgs);
+                let Some(state) = &self.state else { return };
+                let Services { osd, pgs, upgrade, .. } = &mut self.services;
+                let order = upgrade.on_report(now.mono, &report, state.upgrades.format).zip(report.osd);
+                self.proposals.periodic_due |= osd.on_report(now, &from, report, &state.osdmap.map, pgs);
+                if let Some((order, osd)) = order {
+                    self.send_to_osd(osd, &order, out);
                 }
                 return;
             }
             Message::Daemon(DaemonMsg::Images(work)) if from.kind == EntityType::Osd => {
                 return self.services.image_load.add(work);
+            }
+            Message::Daemon(DaemonMsg::Latencies(latencies)) if from.kind == EntityType::Osd => {
+                return self.services.upgrade.on_latencies(now.mono, latencies);
             }
             Message::Daemon(DaemonMsg::RecordQuery { epoch, pgs }) => {
                 return self.linearize(origin, Read::Records { epoch, pgs });

@@ -15,6 +15,7 @@ pub mod fsmap;
 pub mod health;
 pub mod hosts;
 pub mod kv;
+mod latency_window;
 pub mod leader_hints;
 pub mod log;
 pub mod mgr;
@@ -24,8 +25,9 @@ pub mod osdmap;
 pub mod pg;
 pub mod placement;
 pub mod time_checks;
+pub mod upgrade;
 
-use crate::mon::MonConfig;
+use crate::mon::{Done, Job, MonConfig};
 use crate::options;
 use crate::pending_txn::PendingTxn;
 use crate::sessions::Sessions;
@@ -45,13 +47,14 @@ use nacre_auth::Entropy;
 use nacre_base::{Now, Time};
 use nacre_options::{Overrides, Value};
 use nacre_proto::maps::OsdMap;
-use nacre_proto::messages::{LogEntry, LogLevel};
+use nacre_proto::messages::{DaemonMsg, LogEntry, LogLevel};
 use nacre_proto::types::{AuthName, EntityName, EntityType};
 use osdmap::OsdMonitor;
 use pg::stats::PgStats;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use time_checks::TimeChecks;
+use upgrade::UpgradeMonitor;
 
 /// What the services know beside the agreed state.
 #[derive(Default)]
@@ -70,6 +73,7 @@ pub struct Services {
     pub audit: Audit,
     pub pg_summaries: PgSummaries,
     pub monitors: MonReports,
+    pub upgrade: UpgradeMonitor,
 }
 
 impl Services {
@@ -97,6 +101,7 @@ impl Services {
         self.audit = Audit::default();
         self.pg_summaries = PgSummaries::default();
         self.monitors.step_down();
+        self.upgrade.step_down();
     }
 
     /// On the leader, every second and when something changed: what is due goes into the pending transaction.
@@ -109,9 +114,24 @@ impl Services {
         self.auth.periodic(cx, entropy, pending);
         hosts::periodic(cx, &self.pgs, pending);
         let checks = self.health(cx, &cx.state.osdmap.map);
+        self.upgrade.periodic(cx, &self.pgs, &checks, pending);
         self.health.periodic(cx, checks, pending);
         self.pg_summaries.periodic(cx, &self.pgs, pending);
         self.monitors.periodic(cx, pending);
+    }
+
+    /// A message of an OSD that may change something.
+    pub fn run_daemon(
+        &mut self,
+        cx: &Context<'_>,
+        job: &Job,
+        message: &DaemonMsg,
+        pending: &mut PendingTxn,
+    ) -> Done {
+        match message {
+            DaemonMsg::Boot(boot) if !self.upgrade.admits(cx, boot, pending) => Done::Silent,
+            message => self.osd.run(cx, job, message, pending),
+        }
     }
 
     /// On any monitor, once a second.
@@ -134,6 +154,7 @@ impl Services {
         crash::health(cx, &mut checks);
         hosts::health(cx, map, &mut checks);
         placement::health(cx, map, &mut checks);
+        self.upgrade.health(cx, &mut checks);
         checks
     }
 }

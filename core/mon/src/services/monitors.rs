@@ -7,10 +7,11 @@
 use crate::mon::MonConfig;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
+use crate::services::upgrade::{FORMATS_KEY, VERSION_KEY};
 use crate::sessions::Sessions;
 use crate::state::{Applying, Genesis, Rejected, Slice};
 use nacre_base::Time;
-use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, NACRE_VERSION, ceph_version};
+use nacre_command::{CEPH_RELEASE, CEPH_VERSION_SHORT, ceph_version};
 use nacre_proto::messages::MonReport;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -105,11 +106,12 @@ pub fn report(config: &MonConfig, sessions: &Sessions) -> MonReport {
 fn own_metadata(config: &MonConfig) -> Metadata {
     let said = [
         ("ceph_release", CEPH_RELEASE.to_string()),
-        ("ceph_version", ceph_version()),
+        ("ceph_version", ceph_version(&config.release.version)),
         ("ceph_version_short", CEPH_VERSION_SHORT.to_string()),
         ("compression_algorithms", "none".to_string()),
         ("hostname", config.host.clone()),
-        ("nacre_version", NACRE_VERSION.to_string()),
+        (VERSION_KEY, config.release.version.clone()),
+        (FORMATS_KEY, config.release.formats.to_string()),
     ];
     let said = said.into_iter().map(|(key, value)| (key.to_string(), value));
     config.metadata.clone().into_iter().chain(said).collect()

@@ -8,6 +8,7 @@ use crate::services::hosts::{Host, HostChange, HostMonitor, Token};
 use crate::services::leader_hints::{LeaderHints, PastMarkDown, PastRecovery};
 use crate::services::monmap::MonChange;
 use crate::services::osdmap::maps::OsdMapDelta;
+use crate::services::upgrade::{PastUpgrade, Step, Upgrade, Upgrades};
 use crate::state::{Batch, Genesis, State};
 use nacre_auth::cephx::SERVICE_OSD;
 use nacre_auth::{Entity, Entropy, KeyType, Secret};
@@ -31,7 +32,7 @@ fn entity(name: &str) -> (AuthName, Entity) {
 fn genesis() -> Genesis {
     let monmap = MonMap::new([1; 16], STAMP, [("a".to_string(), addr(3300, 0))]);
     let osdmap = OsdMap::new([1; 16], STAMP, CrushMap::fresh(1));
-    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: [entity("0")].into() }
+    Genesis { monmap, osdmap: to_vec(&osdmap).into(), entities: [entity("0")].into(), format: 2 }
 }
 
 fn incremental(state: &State) -> Bytes {
@@ -91,6 +92,7 @@ fn batch(state: &State) -> Batch {
         leader_hints: Some(hints),
         fsmap: (),
         hosts: hosts(),
+        upgrades: Some(upgrades()),
         mon_metadata: vec![(1, Some([("hostname".to_string(), "h".to_string())].into())), (2, None)],
     }
 }
@@ -126,6 +128,24 @@ fn hosts() -> Vec<HostChange> {
     ]
 }
 
+fn upgrades() -> Upgrades {
+    let step = Step { daemons: vec!["osd.1".to_string()], began: STAMP };
+    let current = Upgrade {
+        target: "0.2.0".to_string(),
+        started: STAMP,
+        paused: true,
+        halted: Some("why".to_string()),
+        codes: ["OSD_DOWN".to_string()].into(),
+        latency_us: 900,
+        inactive_pgs: 1,
+        unclean_pgs: 2,
+        step: Some(step),
+        restarted: 3,
+    };
+    let past = PastUpgrade { ended: STAMP, version: "0.1.0".to_string(), format: 2 };
+    Upgrades { format: 2, current: Some(current), past: vec![past] }
+}
+
 fn hex(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     digits.chunks(50).map(|line| line.concat() + "\n").collect()
@@ -151,4 +171,21 @@ fn entries_and_checkpoints_stay_as_they_are_on_disk() {
     assert_eq!(from_slice::<Batch>(&to_vec(&batch)).unwrap(), batch);
     let again: State = from_slice(&to_vec(&state)).unwrap();
     assert!(to_vec(&again) == to_vec(&state));
+}
+
+/// What the last release stored is read, and stored again without a loss.
+#[test]
+fn entries_and_checkpoints_of_the_first_format_are_read() {
+    let bytes = |text: &str| -> Vec<u8> {
+        let digits: String = text.split_whitespace().collect();
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    };
+    let first: Batch = from_slice(&bytes(include_str!("encodings/format-1/genesis.hex"))).unwrap();
+    let mut state = State::begin(&first.genesis.unwrap()).unwrap();
+    assert_eq!(state.upgrades, Upgrades { format: 1, ..Upgrades::default() });
+    let second: Batch = from_slice(&bytes(include_str!("encodings/format-1/batch.hex"))).unwrap();
+    assert_eq!(second, Batch { upgrades: None, ..batch(&state) });
+    state.apply(&second).unwrap();
+    let kept: State = from_slice(&bytes(include_str!("encodings/format-1/state.hex"))).unwrap();
+    assert!(to_vec(&kept) == to_vec(&state), "the checkpoint of the last release is another state");
 }

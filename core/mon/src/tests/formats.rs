@@ -100,7 +100,7 @@ fn formats_without_a_formatter_are_plain_and_modules_of_the_manager_know_no_xml(
 #[test]
 fn versions_are_those_of_the_ceph_that_nacre_stands_in_for() {
     let mut t = busy_with(&[("rbd", 8)]);
-    let version = nacre_command::ceph_version();
+    let version = nacre_command::ceph_version(nacre_command::NACRE_VERSION);
     assert_eq!(t.run(json!({ "prefix": "version" })), format!("{version}\n"));
     let versions = t.json(json!({ "prefix": "versions" }));
     assert_eq!(versions["mon"], json!({ &version: 1 }));

@@ -97,7 +97,7 @@ fn monitors_are_described_by_all_of_the_quorum() {
     assert_eq!(said("kernel_version"), ["6.0", "6.1", "6.2"]);
     let one = t.json(json!({ "prefix": "mon metadata", "id": "b" }));
     assert_eq!((&one["name"], field(&one, "kernel_version")), (&Value::Null, "6.1".to_string()));
-    let version = nacre_command::ceph_version();
+    let version = nacre_command::ceph_version(nacre_command::NACRE_VERSION);
     let versions = t.json(json!({ "prefix": "versions" }));
     assert_eq!((&versions["mon"], &versions["mgr"]), (&json!({ &version: 3 }), &json!({ &version: 3 })));
     let hosts = t.json(json!({ "prefix": "node ls", "type": "mon" }));

@@ -75,6 +75,10 @@ impl Group {
     pub fn leader(&self) -> usize {
         self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some()).expect("a leader")
     }
+    /// A killed one runs again.
+    pub fn revive(&mut self, n: usize) {
+        self.dead.remove(&n);
+    }
     pub fn kill(&mut self, n: usize) {
         self.dead.insert(n);
         let broken: Vec<_> = self.links.keys().filter(|(from, _)| *from != n).copied().collect();
@@ -547,7 +551,7 @@ fn a_monitor_without_a_number_does_not_join() {
     group.mons[0].event(Event::Message {
         conn,
         tid: 0,
-        message: QuorumMsg::Hello { fsid: [9; 16], features: 0 }.into(),
+        message: QuorumMsg::Hello { fsid: [9; 16], features: 0, formats: Formats::ALL, format: 0 }.into(),
     });
     assert!(group.mons[0].dialled.is_empty());
     let join = QuorumMsg::Join { member: 0, name: "b".into(), addrs: at };

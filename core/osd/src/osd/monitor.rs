@@ -11,12 +11,12 @@ use nacre_perf::Reading;
 use nacre_proto::messages::{
     CounterReport, DaemonMsg, Message, OsdBoot, OsdReport, OsdSpace, PgRecord, PgWish, SlowOps,
 };
+use nacre_proto::types::cluster_format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Reports to the monitors: when the next one is due, and what the last one said.
-#[derive(Default)]
 pub(super) struct Reporting {
     pub next: Time,
     /// How many were made.
@@ -29,6 +29,25 @@ pub(super) struct Reporting {
     pub commits: (u64, u64),
     /// When counters were last reported.
     pub counters: Option<Time>,
+    /// The cluster's format, as a monitor said last.
+    pub format: u32,
+    /// It was logged that this OSD cannot use the cluster's format.
+    pub complained: bool,
+}
+
+impl Default for Reporting {
+    fn default() -> Reporting {
+        Reporting {
+            next: Time::ZERO,
+            count: 0,
+            ops: (0, Time::ZERO),
+            available: 0,
+            commits: (0, 0),
+            counters: None,
+            format: cluster_format::FIRST,
+            complained: false,
+        }
+    }
 }
 
 /// What PGs want of the monitors, until the end of the event.
@@ -108,6 +127,7 @@ impl Osd {
             device_class: self.config.device_class.clone(),
             host: self.config.host.clone(),
             metadata: commands::metadata(&self.config),
+            formats: Some(self.config.release.formats),
         };
         self.to_mon(DaemonMsg::Boot(boot), out);
     }
@@ -142,7 +162,25 @@ impl Osd {
                 self.on_scrub_wanted(now, store, pgs, (deep, repair), out);
             }
             DaemonMsg::Keys { sealed } => self.on_keys(&sealed, out),
+            DaemonMsg::Format { format } => self.on_format(format, out),
             _ => {}
+        }
+    }
+
+    /// What the cluster has for its format. An OSD that cannot use it is not let in.
+    fn on_format(&mut self, format: u32, out: &mut Vec<Effect>) {
+        let formats = self.config.release.formats;
+        if formats.contains(format) {
+            self.reporting.format = format;
+        } else if !std::mem::replace(&mut self.reporting.complained, true) {
+            let text = format!(
+                "osd.{} does not start to serve: this version can use the formats {} to {}, and the cluster has format \
+                 {format}: install another version of Nacre here",
+                self.me(),
+                formats.min,
+                formats.max
+            );
+            out.push(Effect::Log { level: Level::Error, text });
         }
     }
 
@@ -194,9 +232,14 @@ impl Osd {
             slow: self.slow_ops(now.mono),
             kept,
             counters: self.counters_if_due(now.mono, store),
+            format: self.reporting.format,
         };
         self.reporting.count = self.reporting.count.wrapping_add(1);
         self.to_mon(DaemonMsg::Report(report), out);
+        let latencies = self.counted.latencies.take();
+        if self.reporting.format >= cluster_format::LATENCIES && !latencies.is_empty() {
+            self.to_mon(DaemonMsg::Latencies(latencies), out);
+        }
         let images = self.images.take(now.mono);
         if !images.is_empty() {
             self.to_mon(DaemonMsg::Images(images), out);

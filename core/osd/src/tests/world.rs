@@ -524,6 +524,7 @@ impl World {
             host: "h".into(),
             device_class: "ssd".into(),
             memory: self.memory,
+            release: Default::default(),
             metadata: BTreeMap::new(),
             perf: Default::default(),
             seed: self.rng.next_u64(),

@@ -6,8 +6,9 @@
 //! Each message is an envelope of its own, so that a rolling upgrade can add fields.
 
 use super::images::ImageWork;
+use super::latencies::Latencies;
 use super::scrub::ScrubState;
-use crate::types::{AddrVec, Network};
+use crate::types::{AddrVec, Formats, Network};
 use bytes::Bytes;
 use nacre_base::{Epoch, IntervalSet, OsdId, PgId, PoolId, Utime, Version};
 use nacre_perf::Reading;
@@ -56,6 +57,10 @@ pub enum DaemonMsg {
     MergeReady(MergeReady),
     /// Monitor to OSD: by which keys callers are known (`nacre_auth::Keys`), sealed with the OSD's own.
     Keys { sealed: Bytes },
+    /// Monitor to OSD: the format of the cluster. Only to OSDs that say which formats they can use.
+    Format { format: u32 },
+    /// OSD to monitor: how long requests took since the last of these. From `cluster_format::LATENCIES` on.
+    Latencies(Latencies),
 }
 
 /// What the primary of both halves of a merge says once neither takes writes any more. It holds as long
@@ -91,6 +96,8 @@ pub struct OsdBoot {
     pub host: String,
     /// What `ceph osd metadata` shows.
     pub metadata: BTreeMap<String, String>,
+    /// The cluster formats that it can use. None of an OSD that does not know of formats.
+    pub formats: Option<Formats>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -165,6 +172,8 @@ pub struct OsdReport {
     pub kept: BTreeMap<PoolId, IntervalSet>,
     /// For programs that collect metrics. Empty: they are those of an earlier report.
     pub counters: Vec<CounterReport>,
+    /// The cluster format that the OSD uses. 0 of one that does not know of formats.
+    pub format: u32,
 }
 
 /// A counter of a daemon.
@@ -398,7 +407,7 @@ versioned_fields!(
     capacity,
     device_class,
     host,
-    metadata
+    metadata; later formats
 );
 versioned_fields!(OsdFailure, "osd failure", target, target_addrs, epoch, evidence);
 versioned_fields!(PgRecord, "pg record", interval, acting);
@@ -413,7 +422,7 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept, counters);
+versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept, counters, format);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
@@ -624,6 +633,14 @@ impl Encode for DaemonMsg {
                 out.push(15);
                 sealed.encode(out);
             }
+            DaemonMsg::Format { format } => {
+                out.push(16);
+                format.encode(out);
+            }
+            DaemonMsg::Latencies(latencies) => {
+                out.push(17);
+                latencies.encode(out);
+            }
         });
     }
 }
@@ -667,6 +684,8 @@ impl Decode for DaemonMsg {
                 13 => DaemonMsg::CountImages { seconds: Decode::decode(r)? },
                 14 => DaemonMsg::Images(Decode::decode(r)?),
                 15 => DaemonMsg::Keys { sealed: Decode::decode(r)? },
+                16 => DaemonMsg::Format { format: Decode::decode(r)? },
+                17 => DaemonMsg::Latencies(Decode::decode(r)?),
                 value => return Err(DecodeError::BadValue { what: "daemon message", value: value.into() }),
             })
         })
@@ -716,7 +735,10 @@ mod tests {
                 device_class: "ssd".into(),
                 host: "h".into(),
                 metadata: BTreeMap::from([("a".into(), "b".into())]),
+                formats: Some(Formats::ALL),
             }),
+            DaemonMsg::Format { format: 2 },
+            DaemonMsg::Latencies(Latencies::default()),
             DaemonMsg::MarkMeDown { osd: OsdId(1), epoch: Epoch(2), is_over: true },
             DaemonMsg::MergeReady(MergeReady {
                 epoch: Epoch(9),

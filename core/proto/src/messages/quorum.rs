@@ -2,7 +2,7 @@
 
 use super::{DaemonMsg, RawMessage};
 use crate::maps::Uuid;
-use crate::types::{AddrVec, AuthName};
+use crate::types::{AddrVec, AuthName, Formats};
 use bytes::Bytes;
 use nacre_base::{OsdId, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
@@ -15,6 +15,10 @@ pub enum QuorumMsg {
         fsid: Uuid,
         /// What it supports, of `features`. Monitors from before there were any support none.
         features: u64,
+        /// The cluster formats that it can use, since version 4.
+        formats: Formats,
+        /// That of its cluster; 0 if it does not know.
+        format: u32,
     },
     /// A message of the Raft library, opaque.
     Raft(Bytes),
@@ -105,11 +109,13 @@ impl Decode for RawMessage {
 
 impl Encode for QuorumMsg {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 3, 1, |out| match self {
-            QuorumMsg::Hello { fsid, features } => {
+        versioned(out, 4, 1, |out| match self {
+            QuorumMsg::Hello { fsid, features, formats, format } => {
                 out.push(10);
                 fsid.encode(out);
                 features.encode(out);
+                formats.encode(out);
+                format.encode(out);
             }
             QuorumMsg::Raft(bytes) => {
                 out.push(0);
@@ -176,7 +182,7 @@ impl Encode for QuorumMsg {
 }
 impl Decode for QuorumMsg {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor message", 3, |r, version| {
+        r.versioned("monitor message", 4, |r, version| {
             Ok(match u8::decode(r)? {
                 0 => QuorumMsg::Raft(Decode::decode(r)?),
                 1 => QuorumMsg::Forward {
@@ -202,6 +208,8 @@ impl Decode for QuorumMsg {
                 10 => QuorumMsg::Hello {
                     fsid: Decode::decode(r)?,
                     features: if version >= 2 { Decode::decode(r)? } else { 0 },
+                    formats: if version >= 4 { Decode::decode(r)? } else { Formats::default() },
+                    format: if version >= 4 { Decode::decode(r)? } else { 0 },
                 },
                 11 => QuorumMsg::TimeCheck { round: Decode::decode(r)? },
                 12 => QuorumMsg::TimeCheckReply { round: Decode::decode(r)?, stamp: Decode::decode(r)? },
@@ -228,7 +236,7 @@ mod tests {
             ..RawMessage::default()
         };
         let messages = [
-            QuorumMsg::Hello { fsid: [7; 16], features: features::ALL },
+            QuorumMsg::Hello { fsid: [7; 16], features: features::ALL, formats: Formats::ALL, format: 2 },
             QuorumMsg::Raft("x".into()),
             QuorumMsg::Forward {
                 key: 7,
@@ -263,6 +271,8 @@ mod tests {
             out.push(10);
             [7u8; 16].encode(out);
         });
-        assert_eq!(from_slice::<QuorumMsg>(&old), Ok(QuorumMsg::Hello { fsid: [7; 16], features: 0 }));
+        let formats = Formats::default();
+        let expected = QuorumMsg::Hello { fsid: [7; 16], features: 0, formats, format: 0 };
+        assert_eq!(from_slice::<QuorumMsg>(&old), Ok(expected));
     }
 }

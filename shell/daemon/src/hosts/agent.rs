@@ -13,6 +13,7 @@ use crate::files::remove_if_there;
 use crate::fleet;
 use crate::hosts::dir::{HostConfig, HostDir};
 use crate::hosts::echo::Echo;
+use crate::hosts::program::Successor;
 use crate::hosts::systemd;
 use crate::log;
 use crate::name::DaemonName;
@@ -20,11 +21,13 @@ use crate::processes::{self, State};
 use crate::stop_signals::StopSignals;
 use crate::up::stop_in_order;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use session::Session;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// The name of its pid file and its log.
@@ -64,9 +67,15 @@ pub fn run(data: &Path) -> Result<()> {
             tracing::warn!("hosts that join cannot check the network to this one: {e:#}");
         }
         let mut supervisor = Supervisor::new(dir, config.systemd && systemd::is_running());
+        let mut successor = Successor::default();
         loop {
             if let Err(e) = supervisor.look() {
                 tracing::error!("cannot supervise the daemons: {e:#}");
+            }
+            if let Some(version) = successor.look(Instant::now()) {
+                tracing::info!("{version} is installed now: the agent continues with it");
+                lock.remove();
+                return become_successor();
             }
             tokio::select! {
                 () = stop.wait() => break,
@@ -80,6 +89,14 @@ pub fn run(data: &Path) -> Result<()> {
         lock.remove();
         stopped
     })
+}
+
+/// This process runs the program that is installed now. Daemons are not touched: it finds them by their pid
+/// files.
+fn become_successor() -> Result<()> {
+    let program = processes::program()?;
+    let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
 /// The host, once it is one: in a container the agent may run before `nacre init` or `nacre join` does. None
@@ -257,6 +274,8 @@ struct Supervised {
     /// How often in a row it ended soon.
     failures: u32,
     not_before: Option<Instant>,
+    /// The process, if an earlier agent started it. It may be a child of this process all the same.
+    adopted: Option<i32>,
 }
 
 impl Supervisor {
@@ -312,7 +331,14 @@ impl Supervisor {
             *known = Supervised::default();
             return Ok(());
         }
-        let is_gone = processes::settled(&self.dir.layout().pid(&name))? == State::Gone;
+        let state = processes::settled(&self.dir.layout().pid(&name))?;
+        let is_gone = state == State::Gone;
+        if let State::Runs(pid) | State::Waits(pid) = state {
+            known.adopted = Some(pid);
+        } else if let Some(pid) = known.adopted.take().filter(|_| is_gone).and_then(Pid::from_raw) {
+            // Fails if it is no child.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
         let is_due = known.not_before.is_none_or(|at| at <= Instant::now());
         if !is_gone || !is_due {
             return Ok(());
@@ -379,7 +405,6 @@ impl Supervised {
 mod tests {
     use super::*;
     use crate::processes::LockFile;
-    use std::process::Command;
     use std::sync::mpsc;
     use std::thread::{self, JoinHandle};
 

@@ -11,10 +11,13 @@ mod inventory;
 pub mod leaving;
 mod monitor;
 mod preflight;
+mod program;
 pub mod setup;
 pub mod systemd;
+mod upgrade;
 
 pub use dir::DATA_DEFAULT;
+pub use upgrade::{UpgradeCommand, upgrade};
 
 use crate::Format;
 use crate::ask::command;

@@ -115,7 +115,7 @@ fn unit_of(daemon: &str) -> String {
 /// Writes the units, unless a package brought them, and has systemd start the agent now and whenever the
 /// system starts.
 pub fn start() -> Result<()> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = crate::processes::program()?;
     if write_units(&program, Path::new(PACKAGED), Path::new(WRITTEN))? {
         systemctl(&["daemon-reload"])?;
     }

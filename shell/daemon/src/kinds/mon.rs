@@ -7,6 +7,7 @@ use crate::keyrings;
 use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::metrics::MetricsServer;
 use crate::name::DaemonName;
+use crate::release::release;
 use anyhow::{Context, Result, anyhow, ensure};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_node::{Limits, Listener, LocalClient, MEMORY_DEFAULT, Running, Spec};
@@ -104,6 +105,7 @@ impl Kind for MonSettings {
             host: common.host(),
             perf,
             metadata: host::facts().into_iter().chain(host::store_facts(&path)).collect(),
+            release: release().clone(),
             seed: random(),
             auth: MonAuth {
                 required: key.is_some(),

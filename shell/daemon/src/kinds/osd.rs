@@ -8,6 +8,7 @@ use crate::host;
 use crate::keyrings;
 use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::name::DaemonName;
+use crate::release::release;
 use crate::size::Size;
 use crate::store::wal_of;
 use anyhow::{Context, Result};
@@ -125,6 +126,7 @@ impl Kind for OsdSettings {
             device_class: "ssd".to_string(),
             memory,
             metadata: self.metadata(common),
+            release: release().clone(),
             perf,
             seed: random(),
             key,

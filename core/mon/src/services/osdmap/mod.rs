@@ -173,6 +173,8 @@ impl OsdMonitor {
             | DaemonMsg::Force { .. }
             | DaemonMsg::CountImages { .. }
             | DaemonMsg::Keys { .. }
+            | DaemonMsg::Format { .. }
+            | DaemonMsg::Latencies(_)
             | DaemonMsg::Images(_) => Done::Silent,
         }
     }

@@ -5,5 +5,6 @@ mod health;
 pub mod records;
 mod snap_trim;
 pub mod stats;
+pub mod stopping;
 pub mod summary;
 pub mod unplaceable;

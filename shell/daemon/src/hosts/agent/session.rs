@@ -10,9 +10,11 @@ use crate::hosts::agent::devices::Devices;
 use crate::hosts::agent::state;
 use crate::hosts::dir::{HostConfig, HostDir, Setup};
 use crate::hosts::monitor::new_monitor;
+use crate::hosts::program::{Installed, is_outdated};
 use crate::kinds::MonMember;
 use crate::name::DaemonName;
-use crate::processes::State;
+use crate::processes::{self, State};
+use crate::release;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use nacre_node::BlockingClient;
@@ -44,6 +46,7 @@ impl Session {
                 client: None,
                 told: BTreeMap::new(),
                 complained: String::new(),
+                installed: Installed::default(),
             };
             while !stopped.load(Ordering::Relaxed) {
                 reporter.turn();
@@ -74,6 +77,7 @@ struct Reporter {
     told: BTreeMap<String, String>,
     /// The last error, which is logged once.
     complained: String,
+    installed: Installed,
 }
 
 /// What the monitors answer to a report.
@@ -86,6 +90,9 @@ struct Orders {
     /// OSDs whose disks are on other hosts by now, where they run.
     #[serde(default)]
     moved: Vec<u32>,
+    /// Daemons that are to run the program that is installed now.
+    #[serde(default)]
+    restart: Vec<String>,
 }
 
 /// The monitor that this host is to run.
@@ -137,6 +144,7 @@ impl Reporter {
             return Ok(());
         }
         self.follow_maintenance(orders.run)?;
+        self.restart(&orders.restart)?;
         let mut config = config;
         if !orders.mons.is_empty() && orders.mons != config.mons {
             self.dir.follow_monitors(&mut config, orders.mons)?;
@@ -167,23 +175,45 @@ impl Reporter {
         serde_json::from_slice(&answer?).context("the reply to a report is not understood")
     }
 
-    fn facts(&self) -> Result<BTreeMap<String, String>> {
+    fn facts(&mut self) -> Result<BTreeMap<String, String>> {
         let mut facts = host::facts();
         facts.insert("hostname".to_string(), host::hostname());
-        facts.insert("version".to_string(), env!("CARGO_PKG_VERSION").to_string());
+        facts.insert("version".to_string(), release::version().to_string());
+        // None while it is being replaced.
+        if let Ok(installed) = self.installed.version() {
+            facts.insert("installed".to_string(), installed);
+        }
         let mut daemons = Vec::new();
         for daemon in self.dir.daemons()? {
-            let is = match state(&self.dir, &daemon)? {
+            let state = state(&self.dir, &daemon)?;
+            let outdated = matches!(state, State::Runs(pid) if is_outdated(pid));
+            let is = match state {
                 State::Runs(_) => "running",
                 State::Waits(_) => "waiting",
                 State::Starting => "starting",
                 State::Gone if self.dir.stopped(&daemon).exists() => "stopped",
                 State::Gone => "error",
             };
-            daemons.push(json!({ "name": daemon.to_string(), "state": is }));
+            daemons.push(json!({ "name": daemon.to_string(), "state": is, "outdated": outdated }));
         }
         facts.insert("daemons".to_string(), json!(daemons).to_string());
         Ok(facts)
+    }
+
+    /// Stops daemons that run another program than the one that is installed. The supervisor starts them
+    /// again.
+    fn restart(&self, wanted: &[String]) -> Result<()> {
+        for daemon in self.dir.daemons()? {
+            let name = daemon.to_string();
+            if let State::Runs(pid) = state(&self.dir, &daemon)?
+                && wanted.contains(&name)
+                && is_outdated(pid)
+            {
+                tracing::info!("{name} is restarted, with the program that is installed now");
+                processes::stop(self.dir.layout(), &name, pid)?;
+            }
+        }
+        Ok(())
     }
 
     /// A file says whether the daemons are to run, so that they stay as they are where no monitor answers.
