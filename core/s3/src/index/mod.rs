@@ -1,0 +1,374 @@
+//! The index of one bucket, as one gateway sees it.
+//!
+//! `BucketIndex` takes requests about keys (`Ask`), emits RADOS operations (`Effect::Send`), takes their
+//! results (`completed`) and gives answers (`Effect::Done`). It has no state that must survive: everything is
+//! in the leaves, and other gateways change them at the same time.
+//!
+//! `writer` collects the writes of a leaf into compound operations, `change` decides what one write does to
+//! its key, `walk` has the requests that read, and `root` is the cached map of leaves.
+//!
+//! Consistency rests on three rules:
+//!   - a write compares the leaf's generation and the entries that it was decided on, in the operation that
+//!     carries it out, so that a decision on a stale view changes nothing;
+//!   - a write compares the gateway's own counters too, so that an operation whose result was lost is counted
+//!     once, whether it was carried out or not;
+//!   - leaves only hand over the keys at their right end, and say where they went.
+
+mod change;
+mod root;
+mod walk;
+mod writer;
+
+pub use change::NewObject;
+pub use walk::GarbageItem;
+
+use crate::condition::Condition;
+use crate::leaf::LeafName;
+use crate::listing::{Page, PageRequest};
+use crate::record::{Counters, Object};
+use crate::tag::Tag;
+use bytes::Bytes;
+use change::Change;
+use nacre_base::{Name, PoolId, errno};
+use nacre_client::{Failure, ObjectReply, ObjectRequest};
+use root::Root;
+use std::collections::BTreeMap;
+use walk::{Walk, WalkStep};
+use writer::{LeafWriter, Write, WriterOp};
+
+/// Names an operation that was sent; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// Names a request of the machine's user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What is asked about a bucket.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Makes or replaces an object. What it replaces becomes garbage at `due`. With `upload`, the upload must
+    /// be open, and this completes it.
+    Put {
+        key: Bytes,
+        object: Box<NewObject>,
+        condition: Condition,
+        due: u64,
+        upload: Option<Tag>,
+    },
+    /// Deletes an object, if there is one.
+    Delete {
+        key: Bytes,
+        condition: Condition,
+        due: u64,
+        tag: Tag,
+    },
+    /// Adds an open upload to the list.
+    AddUpload {
+        key: Bytes,
+        id: Tag,
+        record: Bytes,
+    },
+    /// Ends an open upload. Its parts become garbage at once.
+    AbortUpload {
+        key: Bytes,
+        id: Tag,
+    },
+    Get {
+        key: Bytes,
+    },
+    Page(PageRequest),
+    /// The number of objects, and their size.
+    Totals,
+    /// Garbage that is due at this time, at most so many.
+    Garbage {
+        now: u64,
+        max: usize,
+    },
+    /// Forgets garbage that was removed.
+    ForgetGarbage {
+        leaf: LeafName,
+        keys: Vec<Name>,
+    },
+    /// Makes every leaf refuse writes, if the bucket is empty.
+    Seal,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    /// Whether there was an object before.
+    Put {
+        replaced: bool,
+    },
+    Deleted {
+        existed: bool,
+    },
+    Object(Box<Object>),
+    Page(Page),
+    Totals(Counters),
+    Garbage(Vec<GarbageItem>),
+}
+
+/// Why it was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no such object")]
+    NoSuchKey,
+    #[error("a precondition does not hold")]
+    PreconditionFailed,
+    #[error("there is no such upload")]
+    NoSuchUpload,
+    #[error("the bucket is deleted")]
+    NoSuchBucket,
+    #[error("the bucket is not empty")]
+    NotEmpty,
+    /// The outcome of a write is unknown.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    #[error("the index cannot be read: {0}")]
+    Corrupt(String),
+}
+
+impl From<nacre_wire::DecodeError> for Refusal {
+    fn from(error: nacre_wire::DecodeError) -> Refusal {
+        Refusal::Corrupt(error.to_string())
+    }
+}
+
+/// What the machine wants done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Carry out this request, then call `completed`.
+    Send {
+        op: OpId,
+        request: Box<ObjectRequest>,
+    },
+    Done {
+        ticket: Ticket,
+        result: Result<Answer, Refusal>,
+    },
+}
+
+/// The result of a RADOS operation.
+pub type OpResult = Result<ObjectReply, Failure>;
+
+/// Where the leaves are.
+#[derive(Clone, Debug)]
+struct Place {
+    pool: PoolId,
+    bucket: String,
+    /// The incarnation of this gateway.
+    instance: u64,
+}
+
+/// How often a request begins again with a new map of the leaves before it is given up.
+const RELOADS_MAX: u32 = 4;
+
+/// The index of one bucket.
+#[derive(Debug)]
+pub struct BucketIndex {
+    place: Place,
+    root: Root,
+    writers: BTreeMap<LeafName, LeafWriter>,
+    in_flight: BTreeMap<OpId, Job>,
+    /// Requests that wait for the map of leaves.
+    waiting: Vec<Pending>,
+    last_op: u64,
+}
+
+/// What an operation in flight is for.
+#[derive(Debug)]
+enum Job {
+    Root,
+    Writer(LeafName, WriterOp),
+    Walk(Ticket, u32, Box<Walk>),
+    Forget(Ticket),
+}
+
+/// A request that is to begin, or to begin again.
+#[derive(Debug)]
+enum Pending {
+    Write(Box<Write>),
+    Walk(Ticket, u32, Box<Walk>),
+}
+
+impl BucketIndex {
+    /// `instance` is the number of this gateway's incarnation.
+    pub fn new(pool: PoolId, bucket: impl Into<String>, instance: u64) -> BucketIndex {
+        BucketIndex {
+            place: Place { pool, bucket: bucket.into(), instance },
+            root: Root::default(),
+            writers: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            waiting: Vec::new(),
+            last_op: 0,
+        }
+    }
+
+    /// Whether nothing is under way, so that the machine can be dropped.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Takes a request.
+    pub fn ask(&mut self, ticket: Ticket, ask: Ask, out: &mut Vec<Effect>) {
+        let write = |change| Pending::Write(Box::new(Write::new(ticket, change)));
+        let walk = |walk| Pending::Walk(ticket, 0, Box::new(walk));
+        let pending = match ask {
+            Ask::Put { key, object, condition, due, upload } => {
+                write(Change::Put { key, object, condition, due, upload })
+            }
+            Ask::Delete { key, condition, due, tag } => write(Change::Delete { key, condition, due, tag }),
+            Ask::AddUpload { key, id, record } => write(Change::AddUpload { key, id, record }),
+            Ask::AbortUpload { key, id } => write(Change::AbortUpload { key, id }),
+            Ask::Get { key } => walk(Walk::get(key)),
+            Ask::Page(request) => walk(Walk::page(request)),
+            Ask::Totals => walk(Walk::totals()),
+            Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),
+            Ask::Seal => walk(Walk::seal()),
+            Ask::ForgetGarbage { leaf, keys } => {
+                let request = ObjectRequest::new(self.place.pool, leaf.0).omap_remove(keys);
+                return self.send(Job::Forget(ticket), request, out);
+            }
+        };
+        self.begin(pending, out);
+    }
+
+    /// Takes the result of an operation.
+    pub fn completed(&mut self, op: OpId, result: OpResult, out: &mut Vec<Effect>) {
+        let Some(job) = self.in_flight.remove(&op) else { return };
+        match job {
+            Job::Root => self.on_root(result, out),
+            Job::Writer(leaf, op) => self.on_writer(leaf, op, result, out),
+            Job::Walk(ticket, reloads, walk) => self.on_walk(ticket, reloads, walk, result, out),
+            Job::Forget(ticket) => {
+                let result = match result {
+                    Err(failure) if !failure.is_not_found() => Err(failure.into()),
+                    _ => Ok(Answer::Done),
+                };
+                out.push(Effect::Done { ticket, result });
+            }
+        }
+    }
+
+    fn send(&mut self, job: Job, request: ObjectRequest, out: &mut Vec<Effect>) {
+        self.last_op += 1;
+        let op = OpId(self.last_op);
+        self.in_flight.insert(op, job);
+        out.push(Effect::Send { op, request: Box::new(request) });
+    }
+
+    fn begin(&mut self, pending: Pending, out: &mut Vec<Effect>) {
+        if !self.root.is_known() {
+            self.waiting.push(pending);
+            if self.root.begin_loading() {
+                let request = self.root.request(&self.place);
+                self.send(Job::Root, request, out);
+            }
+            return;
+        }
+        match pending {
+            Pending::Write(write) => {
+                let leaf = self.root.leaf_of(write.change.key());
+                self.writers.entry(leaf.clone()).or_default().push(*write);
+                self.pump(&leaf, out);
+            }
+            Pending::Walk(ticket, reloads, walk) => {
+                let request = walk.request(&self.place, &self.root);
+                self.send(Job::Walk(ticket, reloads, walk), request, out);
+            }
+        }
+    }
+
+    fn on_root(&mut self, result: OpResult, out: &mut Vec<Effect>) {
+        match self.root.loaded(result) {
+            Ok(true) => {
+                for pending in std::mem::take(&mut self.waiting) {
+                    self.begin(pending, out);
+                }
+            }
+            Ok(false) => {
+                let request = self.root.request(&self.place);
+                self.send(Job::Root, request, out);
+            }
+            Err(refusal) => {
+                for pending in std::mem::take(&mut self.waiting) {
+                    let ticket = match pending {
+                        Pending::Write(write) => write.ticket,
+                        Pending::Walk(ticket, ..) => ticket,
+                    };
+                    out.push(Effect::Done { ticket, result: Err(refusal.clone()) });
+                }
+            }
+        }
+    }
+
+    /// Sends the next operation of a leaf's writer, if it may.
+    fn pump(&mut self, leaf: &LeafName, out: &mut Vec<Effect>) {
+        let Some(writer) = self.writers.get_mut(leaf) else { return };
+        if let Some((op, request)) = writer.next(&self.place, leaf, out) {
+            self.send(Job::Writer(leaf.clone(), op), request, out);
+        }
+    }
+
+    fn on_writer(&mut self, leaf: LeafName, op: WriterOp, result: OpResult, out: &mut Vec<Effect>) {
+        let Some(writer) = self.writers.get_mut(&leaf) else { return };
+        let missing = matches!(&result, Err(failure) if failure.is_not_found());
+        let mut elsewhere = writer.completed(&self.place, op, result, out);
+        if let Some(range) = writer.range() {
+            self.root.learn(&leaf, range);
+        }
+        if missing {
+            // The leaf was removed, with its bucket or without.
+            elsewhere.extend(self.writers.remove(&leaf).into_iter().flat_map(LeafWriter::into_queue));
+            self.root.forget();
+        }
+        for mut write in elsewhere {
+            write.reloads += u32::from(missing);
+            if write.reloads > RELOADS_MAX {
+                let result = Err(Refusal::NoSuchBucket);
+                out.push(Effect::Done { ticket: write.ticket, result });
+            } else {
+                self.begin(Pending::Write(Box::new(write)), out);
+            }
+        }
+        self.pump(&leaf, out);
+    }
+
+    fn on_walk(
+        &mut self,
+        ticket: Ticket,
+        reloads: u32,
+        mut walk: Box<Walk>,
+        result: OpResult,
+        out: &mut Vec<Effect>,
+    ) {
+        match walk.completed(&self.place, result, &mut self.root) {
+            WalkStep::Continue => self.begin(Pending::Walk(ticket, reloads, walk), out),
+            WalkStep::Reload if reloads < RELOADS_MAX => {
+                self.root.forget();
+                walk.restart();
+                self.begin(Pending::Walk(ticket, reloads + 1, walk), out);
+            }
+            WalkStep::Reload => {
+                out.push(Effect::Done { ticket, result: Err(Refusal::NoSuchBucket) });
+            }
+            WalkStep::Done(result) => out.push(Effect::Done { ticket, result: *result }),
+        }
+    }
+}
+
+/// The failure of an operation whose comparison did not hold.
+fn is_canceled(failure: &Failure) -> bool {
+    failure.errno == errno::ECANCELED
+}
+
+/// One operation's output, or a failure if the reply is too short.
+fn output(reply: &ObjectReply, at: usize) -> Result<&Bytes, Refusal> {
+    match reply.ops.get(at) {
+        Some(op) => Ok(&op.data),
+        None => Err(Refusal::Corrupt("a reply without the outputs of its operations".into())),
+    }
+}

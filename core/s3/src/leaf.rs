@@ -1,0 +1,170 @@
+//! A leaf of a bucket's index: one RADOS object, whose omap has the keys of a range.
+//!
+//! ```text
+//! xattr "range"       LeafRange: which keys, and where others are
+//! xattr "generation"  a number in decimal, which rises whenever the range changes; writes compare it
+//! omap  "e" KEY       Entry of the object KEY
+//!       "d" KEY       Head of it
+//!       "t" E-OR-U    that entry or upload was removed here; only while the leaf takes over keys
+//!       "u" KEY 0 TAG Upload that is open
+//!       "g" DUE TAG   Garbage, to be removed at the time DUE
+//!       "s" INSTANCE  Counters: what this incarnation of a gateway changed in this leaf
+//!       "l"           the version of this layout
+//! ```
+//!
+//! Keys are UTF-8, which has no byte 0xff: a prefix and 0xff sort behind all keys with that prefix.
+//! The first leaf of a bucket has a fixed name. The root, an object of the bucket, has the other leaves by
+//! their lowest key. It may lag behind: every leaf says in `right` where the keys behind it are.
+
+use crate::record::Extent;
+use crate::tag::Tag;
+use bytes::Bytes;
+use nacre_base::{Name, PoolId};
+use nacre_client::ObjectRequest;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec, versioned, versioned_fields};
+
+pub(crate) const RANGE: &str = "range";
+pub(crate) const GENERATION: &str = "generation";
+/// What sorts behind every key that begins with what is before it.
+pub(crate) const BEHIND: u8 = 0xff;
+
+/// The name of a leaf's RADOS object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeafName(pub String);
+
+impl LeafName {
+    /// The leaf that a bucket begins with. It always has the lowest keys.
+    pub fn first(bucket: &str) -> LeafName {
+        LeafName(format!("{bucket}.leaf"))
+    }
+    /// A further leaf.
+    pub fn new(bucket: &str, tag: Tag) -> LeafName {
+        LeafName(format!("{bucket}.leaf.{tag}"))
+    }
+    /// The name of the object with the bucket's map of leaves.
+    pub fn root(bucket: &str) -> String {
+        format!("{bucket}.root")
+    }
+}
+impl Encode for LeafName {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+impl Decode for LeafName {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(LeafName(String::decode(r)?))
+    }
+}
+
+/// Which keys a leaf has, and where others are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeafRange {
+    /// The lowest key; empty for the first leaf.
+    pub low: Bytes,
+    /// The lowest key that is not in it any more; none for the last leaf.
+    pub high: Option<Bytes>,
+    pub generation: u64,
+    /// The leaf that begins at `high`.
+    pub right: Option<LeafName>,
+    /// Keys that are not in this leaf may still be in that one.
+    pub source: Option<LeafName>,
+    /// The bucket is being deleted.
+    pub is_sealed: bool,
+}
+versioned_fields!(LeafRange, "s3 leaf range", low, high, generation, right, source, is_sealed);
+
+impl LeafRange {
+    /// All keys.
+    pub fn first() -> LeafRange {
+        LeafRange {
+            low: Bytes::new(),
+            high: None,
+            generation: 1,
+            right: None,
+            source: None,
+            is_sealed: false,
+        }
+    }
+    /// Whether the leaf has the key.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *key >= *self.low && self.high.as_ref().is_none_or(|high| *key < **high)
+    }
+}
+
+/// Data that no object has any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Garbage {
+    /// Of an object that was replaced or deleted.
+    Data(Vec<Extent>),
+    /// The state of an upload that is complete or aborted, and the parts that it did not use.
+    Upload(Tag),
+}
+impl Encode for Garbage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| match self {
+            Garbage::Data(extents) => {
+                0_u8.encode(out);
+                extents.encode(out);
+            }
+            Garbage::Upload(id) => {
+                1_u8.encode(out);
+                id.encode(out);
+            }
+        });
+    }
+}
+impl Decode for Garbage {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("s3 garbage", 1, |r, _| match u8::decode(r)? {
+            0 => Ok(Garbage::Data(Vec::decode(r)?)),
+            _ => Ok(Garbage::Upload(Tag::decode(r)?)),
+        })
+    }
+}
+
+fn named(kind: u8, rest: &[u8]) -> Name {
+    Name::from(&*[&[kind], rest].concat())
+}
+pub(crate) fn entry_key(key: &[u8]) -> Name {
+    named(b'e', key)
+}
+pub(crate) fn head_key(key: &[u8]) -> Name {
+    named(b'd', key)
+}
+/// Of an entry or an upload.
+pub(crate) fn tombstone_key(of: &Name) -> Name {
+    named(b't', of.as_bytes())
+}
+pub(crate) fn upload_key(key: &[u8], id: Tag) -> Name {
+    named(b'u', &[key, &[0], id.to_string().as_bytes()].concat())
+}
+pub(crate) fn garbage_key(due: u64, tag: Tag) -> Name {
+    named(b'g', format!("{due:016x}{tag}").as_bytes())
+}
+pub(crate) fn counters_key(instance: u64) -> Name {
+    named(b's', format!("{instance:016x}").as_bytes())
+}
+/// When garbage may be removed, by its key.
+pub(crate) fn garbage_due(key: &Name) -> Option<u64> {
+    let text = std::str::from_utf8(key.as_bytes().get(1..17)?).ok()?;
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// Makes an empty leaf, or finds it.
+pub(crate) fn create_leaf(pool: PoolId, name: &LeafName, range: &LeafRange) -> ObjectRequest {
+    ObjectRequest::new(pool, name.0.as_str())
+        .create(true)
+        .set_xattr(RANGE, to_vec(range))
+        .set_xattr(GENERATION, range.generation.to_string())
+        .omap_set([(Name::from("l"), Bytes::from_static(b"1"))])
+}
+
+/// What makes the index of a new bucket: the requests can be carried out in any order, before its record.
+pub fn create_bucket(pool: PoolId, bucket: &str) -> [ObjectRequest; 2] {
+    let first = LeafName::first(bucket);
+    let root = ObjectRequest::new(pool, LeafName::root(bucket))
+        .create(true)
+        .omap_set([(named(b'l', b""), Bytes::from(to_vec(&first)))]);
+    [create_leaf(pool, &first, &LeafRange::first()), root]
+}

@@ -1,0 +1,32 @@
+//! Objects over HTTP: what an S3 gateway keeps in RADOS, and which RADOS operations change it.
+//!
+//! `index` is the machine of one bucket: it takes requests about keys, emits RADOS operations and takes their
+//! results. An object exists when its entry is in the index, so that one compound operation commits it.
+//! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
+//! `condition` the preconditions of HTTP, `upload` the state of a multipart upload, `data` how bodies are cut
+//! into RADOS objects, `account` users and buckets.
+//!
+//! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
+
+mod account;
+mod condition;
+mod data;
+mod index;
+mod leaf;
+mod listing;
+mod record;
+mod tag;
+mod upload;
+
+#[cfg(test)]
+mod tests;
+
+pub use account::{Bucket, User};
+pub use condition::{Condition, Etags, NotRead, ReadCondition};
+pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
+pub use index::{Answer, Ask, BucketIndex, Effect, GarbageItem, NewObject, OpId, Refusal, Ticket};
+pub use leaf::{Garbage, LeafName, create_bucket};
+pub use listing::{Item, Page, PageRequest};
+pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
+pub use tag::Tag;
+pub use upload::{Part, Upload, UploadReader, UploadState};

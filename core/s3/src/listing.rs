@@ -1,0 +1,125 @@
+//! How a page of a listing is put together: in the order of the keys' bytes, with common prefixes.
+
+use crate::leaf::BEHIND;
+use bytes::Bytes;
+
+/// What a page is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageRequest {
+    pub prefix: Bytes,
+    /// Empty for none.
+    pub delimiter: Bytes,
+    /// The page begins behind this key, or behind the keys of this common prefix.
+    pub after: Bytes,
+    pub max: usize,
+    /// Open uploads instead of objects. Their keys have a zero and the upload's tag at the end.
+    pub of_uploads: bool,
+}
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A key and its encoded value.
+    Key(Bytes, Bytes),
+    /// What keys have in common up to the delimiter.
+    Prefix(Bytes),
+}
+
+impl Item {
+    /// What a next page begins behind.
+    pub fn marker(&self) -> &Bytes {
+        match self {
+            Item::Key(key, _) => key,
+            Item::Prefix(prefix) => prefix,
+        }
+    }
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub items: Vec<Item>,
+    pub is_truncated: bool,
+}
+
+/// A page as it grows. Keys are added in order; those that it has already passed are skipped.
+#[derive(Clone, Debug)]
+pub struct PageBuilder {
+    request: PageRequest,
+    /// Everything up to here is in the page, or is not wanted.
+    after: Bytes,
+    items: Vec<Item>,
+    is_truncated: bool,
+}
+
+impl PageBuilder {
+    /// An empty page.
+    pub fn new(request: PageRequest) -> PageBuilder {
+        let after = match common_prefix(&request, &request.after) {
+            // The last page ended with this common prefix.
+            Some(prefix) if *prefix == *request.after => behind(&request.after),
+            _ => request.after.clone(),
+        };
+        PageBuilder { request, after, items: Vec::new(), is_truncated: false }
+    }
+
+    /// Keys up to here need not be added.
+    pub fn after(&self) -> &Bytes {
+        &self.after
+    }
+    /// How many keys to read next: fewer where most may fall into one common prefix.
+    pub fn batch(&self) -> u64 {
+        let missing = (self.request.max - self.items.len().min(self.request.max)) as u64 + 1;
+        let most = if self.request.delimiter.is_empty() { 1000 } else { 250 };
+        missing.clamp(1, most)
+    }
+    /// Whether nothing more fits in.
+    pub fn is_full(&self) -> bool {
+        self.is_truncated
+    }
+    /// Whether keys from here on cannot have the prefix any more.
+    pub fn is_past(&self, key: &[u8]) -> bool {
+        !key.starts_with(&self.request.prefix) && *key > *self.request.prefix
+    }
+
+    /// Adds a key and its value, if the page wants it.
+    pub fn add(&mut self, key: &Bytes, value: &Bytes) {
+        if self.is_truncated || *key <= self.after || !key.starts_with(&self.request.prefix) {
+            return;
+        }
+        if self.items.len() >= self.request.max {
+            self.is_truncated = true;
+            return;
+        }
+        match common_prefix(&self.request, key) {
+            Some(prefix) => {
+                self.after = behind(prefix);
+                self.items.push(Item::Prefix(Bytes::copy_from_slice(prefix)));
+            }
+            None => {
+                self.after = key.clone();
+                self.items.push(Item::Key(key.clone(), value.clone()));
+            }
+        }
+    }
+
+    /// The page as it is now.
+    pub fn finish(self) -> Page {
+        Page { items: self.items, is_truncated: self.is_truncated }
+    }
+}
+
+/// The part of a key up to the first delimiter behind the prefix.
+fn common_prefix<'a>(request: &PageRequest, key: &'a [u8]) -> Option<&'a [u8]> {
+    if request.delimiter.is_empty() {
+        return None;
+    }
+    let name = if request.of_uploads { key.split(|byte| *byte == 0).next()? } else { key };
+    let rest = name.strip_prefix(&*request.prefix)?;
+    let at = rest.windows(request.delimiter.len()).position(|part| *part == *request.delimiter)?;
+    Some(&key[..request.prefix.len() + at + request.delimiter.len()])
+}
+
+fn behind(prefix: &[u8]) -> Bytes {
+    [prefix, &[BEHIND]].concat().into()
+}

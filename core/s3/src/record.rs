@@ -1,0 +1,150 @@
+//! The values in the index: what listings show of an object, and the rest.
+
+use crate::tag::Tag;
+use bytes::Bytes;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
+use std::collections::BTreeMap;
+
+/// What listings show of an object, and what tells one write of it from the next. Small, since a page of a
+/// listing reads a thousand of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The write that made it.
+    pub tag: Tag,
+    pub size: u64,
+    /// Milliseconds since 1970.
+    pub mtime: u64,
+    /// Without quotes.
+    pub etag: String,
+    /// The user who wrote it.
+    pub owner: String,
+    /// Empty for STANDARD.
+    pub storage_class: String,
+    /// The checksum algorithm, if the object has a checksum.
+    pub checksum: String,
+}
+versioned_fields!(Entry, "s3 entry", tag, size, mtime, etag, owner, storage_class, checksum);
+
+/// Everything else about an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Headers that come back with the object, by their lower-case names, also `x-amz-meta-...`.
+    pub headers: BTreeMap<String, String>,
+    pub checksum: Option<Checksum>,
+    pub body: Body,
+    /// The sizes of the parts of a multipart upload, in order; empty for an object that was put at once.
+    pub parts: Vec<u64>,
+    /// The upload that it was made by, so that a repeated Complete finds its result.
+    pub upload: Option<Tag>,
+    pub tags: BTreeMap<String, String>,
+}
+versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags);
+
+/// A checksum of an object or a part, as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// Such as `CRC64NVME`.
+    pub algorithm: String,
+    /// In base64; of a composite one with `-` and the number of parts.
+    pub value: String,
+    /// A checksum over the checksums of the parts. Otherwise it is over the whole object.
+    pub is_composite: bool,
+}
+versioned_fields!(Checksum, "s3 checksum", algorithm, value, is_composite);
+
+/// Where the bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    Inline(Bytes),
+    /// In the data pool, one extent behind the other.
+    Data(Vec<Extent>),
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::Inline(Bytes::new())
+    }
+}
+
+impl Body {
+    /// What is to be deleted when the object is gone.
+    pub fn extents(&self) -> &[Extent] {
+        match self {
+            Body::Inline(_) => &[],
+            Body::Data(extents) => extents,
+        }
+    }
+}
+
+impl Encode for Body {
+    fn encode(&self, out: &mut Vec<u8>) {
+        versioned(out, 1, 1, |out| match self {
+            Body::Inline(bytes) => {
+                0_u8.encode(out);
+                bytes.encode(out);
+            }
+            Body::Data(extents) => {
+                1_u8.encode(out);
+                extents.encode(out);
+            }
+        });
+    }
+}
+impl Decode for Body {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        r.versioned("s3 body", 1, |r, _| match u8::decode(r)? {
+            0 => Ok(Body::Inline(Bytes::decode(r)?)),
+            _ => Ok(Body::Data(Vec::decode(r)?)),
+        })
+    }
+}
+
+/// Bytes in the data pool that one write brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub tag: Tag,
+    pub len: u64,
+}
+impl Encode for Extent {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.tag.encode(out);
+        self.len.encode(out);
+    }
+}
+impl Decode for Extent {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Extent { tag: Tag::decode(r)?, len: u64::decode(r)? })
+    }
+}
+
+/// An object as the index has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub entry: Entry,
+    pub head: Head,
+}
+
+/// How many objects and bytes there are. Each gateway counts its own changes, so a count may be negative; the
+/// sum over all gateways and leaves is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub objects: i64,
+    pub bytes: i64,
+}
+versioned_fields!(Counters, "s3 counters", objects, bytes);
+
+impl Counters {
+    /// Adds what another counter counts.
+    pub fn add(&mut self, other: Counters) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+    /// What changes when one entry takes the place of another.
+    pub fn of_change(before: Option<&Entry>, after: Option<&Entry>) -> Counters {
+        let count = |entry: Option<&Entry>| {
+            entry.map_or((0, 0), |entry| (1, i64::try_from(entry.size).unwrap_or(i64::MAX)))
+        };
+        let ((objects_before, bytes_before), (objects, bytes)) = (count(before), count(after));
+        Counters { objects: objects - objects_before, bytes: bytes - bytes_before }
+    }
+}

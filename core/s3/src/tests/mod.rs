@@ -1,0 +1,208 @@
+//! The index on a model of RADOS: several gateways, whose operations happen in any order, whose answers get
+//! lost, and which are killed.
+
+mod linearizable;
+mod model;
+mod random;
+
+use crate::condition::{Condition, Etags};
+use crate::index::{Answer, Ask, NewObject, Refusal};
+use crate::leaf::Garbage;
+use crate::listing::{Item, PageRequest};
+use crate::record::{Body, Counters, Entry, Extent, Head};
+use crate::tag::Tag;
+use bytes::Bytes;
+use model::World;
+
+/// A tag of the first gateway.
+pub fn tag(sequence: u64) -> Tag {
+    Tag { instance: 1, sequence }
+}
+
+/// An object with this tag, and data of this size; none for an inline body.
+pub fn object(tag: Tag, data: Option<u64>) -> Box<NewObject> {
+    let entry = Entry {
+        tag,
+        size: data.unwrap_or(1),
+        mtime: 0,
+        etag: tag.to_string(),
+        owner: "u".into(),
+        storage_class: String::new(),
+        checksum: String::new(),
+    };
+    let body = match data {
+        Some(len) => Body::Data(vec![Extent { tag, len }]),
+        None => Body::Inline(Bytes::from_static(b"x")),
+    };
+    Box::new(NewObject { entry, head: Head { body, ..Head::default() } })
+}
+
+/// A request for a PUT.
+pub fn put(key: &str, object: Box<NewObject>, condition: Condition) -> Ask {
+    Ask::Put { key: Bytes::copy_from_slice(key.as_bytes()), object, condition, due: 5, upload: None }
+}
+
+/// A request for a DELETE.
+pub fn delete(key: &str) -> Ask {
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    Ask::Delete { key, condition: Condition::default(), due: 5, tag: tag(999) }
+}
+
+/// The condition that there is no object.
+pub fn absent() -> Condition {
+    Condition { if_none_match: Some(Etags::Any), ..Condition::default() }
+}
+
+fn names(world: &mut World, request: PageRequest) -> (Vec<String>, bool) {
+    let Ok(Answer::Page(page)) = world.ask(0, Ask::Page(request)) else { panic!("no page") };
+    let name = |item: &Item| match item {
+        Item::Key(key, _) => String::from_utf8(key.to_vec()).unwrap(),
+        Item::Prefix(prefix) => format!("{}*", String::from_utf8(prefix.to_vec()).unwrap()),
+    };
+    (page.items.iter().map(name).collect(), page.is_truncated)
+}
+
+#[test]
+fn new_key_in_a_known_leaf_takes_one_operation() {
+    let mut world = World::new(1);
+    world.ask(0, put("a", object(tag(1), None), Condition::default())).unwrap();
+    let before = world.operations;
+    world.ask(0, put("b", object(tag(2), None), Condition::default())).unwrap();
+    assert_eq!(world.operations - before, 1);
+    let before = world.operations;
+    world.ask(0, Ask::Get { key: "b".into() }).unwrap();
+    assert_eq!(world.operations - before, 1);
+}
+
+#[test]
+fn writes_that_arrive_together_share_an_operation() {
+    let mut world = World::new(1);
+    world.ask(0, put("a", object(tag(1), None), Condition::default())).unwrap();
+    let before = world.operations;
+    for n in 0..40 {
+        world.start(0, put(&format!("k{n}"), object(tag(n), None), Condition::default()));
+    }
+    world.settle();
+    // The first goes alone, and the others wait for it.
+    assert_eq!(world.operations - before, 2);
+    let Ok(Answer::Totals(totals)) = world.ask(0, Ask::Totals) else { panic!("no totals") };
+    assert_eq!(totals, Counters { objects: 41, bytes: 41 });
+}
+
+#[test]
+fn replaced_and_deleted_data_becomes_garbage_when_it_is_due() {
+    let mut world = World::new(1);
+    world.ask(0, put("a", object(tag(1), Some(7)), Condition::default())).unwrap();
+    world.ask(0, put("a", object(tag(2), Some(8)), Condition::default())).unwrap();
+    world.ask(0, delete("a")).unwrap();
+    assert_eq!(world.ask(0, delete("a")).unwrap(), Answer::Deleted { existed: false });
+    let mut garbage = |now| match world.ask(0, Ask::Garbage { now, max: 10 }) {
+        Ok(Answer::Garbage(items)) => items,
+        other => panic!("{other:?}"),
+    };
+    assert!(garbage(4).is_empty());
+    let items = garbage(5);
+    let data = |sequence, len| Garbage::Data(vec![Extent { tag: tag(sequence), len }]);
+    let found: Vec<Garbage> = items.iter().map(|item| item.garbage.clone()).collect();
+    assert_eq!(found, [data(1, 7), data(2, 8)]);
+    let leaf = items[0].leaf.clone();
+    let keys = items.into_iter().map(|item| item.key).collect();
+    world.ask(0, Ask::ForgetGarbage { leaf, keys }).unwrap();
+    assert_eq!(world.ask(0, Ask::Garbage { now: 9, max: 10 }).unwrap(), Answer::Garbage(Vec::new()));
+    let Ok(Answer::Totals(totals)) = world.ask(0, Ask::Totals) else { panic!("no totals") };
+    assert_eq!(totals, Counters::default());
+}
+
+/// A change of the metadata alone keeps the data, which must not become garbage.
+#[test]
+fn data_that_the_new_object_has_too_is_no_garbage() {
+    let mut world = World::new(1);
+    world.ask(0, put("a", object(tag(1), Some(7)), Condition::default())).unwrap();
+    let mut changed = object(tag(2), Some(7));
+    changed.head.body = Body::Data(vec![Extent { tag: tag(1), len: 7 }]);
+    let same = Condition { tag: Some(tag(1)), ..Condition::default() };
+    world.ask(0, put("a", changed.clone(), same.clone())).unwrap();
+    assert_eq!(world.ask(0, Ask::Garbage { now: 9, max: 10 }).unwrap(), Answer::Garbage(Vec::new()));
+    assert_eq!(world.ask(0, put("a", changed, same)), Err(Refusal::PreconditionFailed));
+}
+
+#[test]
+fn one_of_many_conditional_writes_succeeds() {
+    let mut world = World::new(2);
+    for n in 0..64 {
+        world.start((n % 2) as usize, put("k", object(tag(n), None), absent()));
+    }
+    let results = world.settle();
+    assert_eq!(results.iter().filter(|(.., result)| result.is_ok()).count(), 1);
+    assert_eq!(results.len(), 64);
+}
+
+#[test]
+fn complete_or_abort_ends_an_upload_but_not_both() {
+    for aborts_first in [false, true] {
+        let mut world = World::new(2);
+        let id = tag(50);
+        world.ask(0, Ask::AddUpload { key: "k".into(), id, record: "r".into() }).unwrap();
+        let complete = Ask::Put {
+            key: "k".into(),
+            object: object(tag(1), Some(3)),
+            condition: Condition::default(),
+            due: 5,
+            upload: Some(id),
+        };
+        let abort = Ask::AbortUpload { key: "k".into(), id };
+        let (first, second) = if aborts_first { (abort, complete) } else { (complete, abort) };
+        world.ask(0, first).unwrap();
+        assert_eq!(world.ask(1, second), Err(Refusal::NoSuchUpload));
+        let Ok(Answer::Garbage(items)) = world.ask(0, Ask::Garbage { now: 0, max: 9 }) else { panic!() };
+        assert_eq!(items[0].garbage, Garbage::Upload(id));
+    }
+}
+
+#[test]
+fn pages_follow_the_order_of_bytes_and_skip_common_prefixes() {
+    let mut world = World::new(1);
+    let mut keys = vec!["obj+", "obj/", "obj1", "\u{e000}", "\u{10000}", "a//", "a///b", "b/1", "b/2", "c"];
+    for key in &keys {
+        world.ask(0, put(key, object(tag(1), None), Condition::default())).unwrap();
+    }
+    keys.sort_unstable();
+    let all = PageRequest { max: 1000, ..PageRequest::default() };
+    assert_eq!(names(&mut world, all.clone()), (keys.iter().map(ToString::to_string).collect(), false));
+    // Page by page, also behind keys that do not exist.
+    for max in 1..4 {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let request = PageRequest { after: after.clone().into(), max, ..PageRequest::default() };
+            let (page, more) = names(&mut world, request);
+            assert!(page.len() == max || !more);
+            found.extend(page);
+            after = found.last().unwrap().clone();
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(found, keys);
+    }
+    let request = PageRequest { after: "obj0".into(), ..all.clone() };
+    assert_eq!(names(&mut world, request).0[0], "obj1");
+    let folders = PageRequest { delimiter: "/".into(), ..all };
+    let expected = ["a/*", "b/*", "c", "obj+", "obj/*", "obj1", "\u{e000}", "\u{10000}"];
+    assert_eq!(names(&mut world, folders.clone()).0, expected);
+    let behind = PageRequest { after: "b/".into(), ..folders.clone() };
+    assert_eq!(names(&mut world, behind).0, expected[2..]);
+    let within = PageRequest { prefix: "a/".into(), ..folders };
+    assert_eq!(names(&mut world, within).0, ["a//*"]);
+}
+
+#[test]
+fn sealed_bucket_refuses_writes_and_one_with_objects_is_not_sealed() {
+    let mut world = World::new(2);
+    world.ask(1, put("a", object(tag(1), None), Condition::default())).unwrap();
+    assert_eq!(world.ask(0, Ask::Seal), Err(Refusal::NotEmpty));
+    world.ask(1, delete("a")).unwrap();
+    assert_eq!(world.ask(0, Ask::Seal), Ok(Answer::Done));
+    // The other gateway does not know it yet.
+    let late = put("b", object(tag(2), None), Condition::default());
+    assert_eq!(world.ask(1, late), Err(Refusal::NoSuchBucket));
+}

@@ -1,0 +1,208 @@
+//! RADOS in memory, and gateways on it.
+
+use crate::index::{Answer, Ask, BucketIndex, Effect, OpId, Refusal, Ticket};
+use crate::leaf::create_bucket;
+use bytes::Bytes;
+use nacre_base::errno::{ECANCELED, EEXIST, ENOENT, ERANGE};
+use nacre_base::{Name, PoolId};
+use nacre_client::{Failure, ObjectReply, ObjectRequest, OpOutput};
+use nacre_proto::types::Op;
+use nacre_wire::{Encode, to_vec};
+use std::collections::{BTreeMap, VecDeque};
+
+const POOL: PoolId = PoolId(1);
+/// The bucket of the tests.
+pub const BUCKET: &str = "b";
+
+#[derive(Clone, Debug, Default)]
+struct Object {
+    xattrs: BTreeMap<Name, Bytes>,
+    omap: BTreeMap<Name, Bytes>,
+    version: u64,
+}
+
+/// Objects, with the operations that the index uses.
+#[derive(Debug, Default)]
+pub struct Rados {
+    objects: BTreeMap<Name, Object>,
+}
+
+impl Rados {
+    /// Carries out all operations of a request, or none.
+    pub fn run(&mut self, request: &ObjectRequest) -> Result<ObjectReply, Failure> {
+        let before = self.objects.get(&request.name).cloned();
+        let mut object = before.clone();
+        let mut ops = Vec::new();
+        let mut is_write = false;
+        for item in &request.ops {
+            is_write |= item.op.code.is_write();
+            let data = step(&mut object, &item.parse().expect("a good operation"));
+            let data = data.map_err(|errno| Failure::new(errno, ""))?;
+            ops.push(OpOutput { rval: 0, data: data.into() });
+        }
+        let version = before.map_or(0, |object| object.version) + u64::from(is_write);
+        match object {
+            Some(object) => {
+                let object = Object { version, ..object };
+                self.objects.insert(request.name.clone(), object);
+            }
+            None => {
+                self.objects.remove(&request.name);
+            }
+        }
+        Ok(ObjectReply { user_version: version, version: Default::default(), ops })
+    }
+}
+
+fn step(object: &mut Option<Object>, op: &Op) -> Result<Vec<u8>, i32> {
+    if let Op::Create { exclusive } = op {
+        if object.is_some() && *exclusive {
+            return Err(EEXIST);
+        }
+        object.get_or_insert_default();
+        return Ok(Vec::new());
+    }
+    if let (Op::OmapSetVals(pairs), object) = (op, &mut *object) {
+        object.get_or_insert_default().omap.extend(pairs.clone());
+        return Ok(Vec::new());
+    }
+    let Some(found) = object else { return Err(ENOENT) };
+    match op {
+        Op::Stat => Ok(Vec::new()),
+        Op::Delete => {
+            *object = None;
+            Ok(Vec::new())
+        }
+        Op::AssertVer { version } if *version != found.version => Err(ERANGE),
+        Op::AssertVer { .. } => Ok(Vec::new()),
+        Op::SetXattr { name, value } => {
+            found.xattrs.insert(name.clone(), value.clone());
+            Ok(Vec::new())
+        }
+        Op::GetXattr { name } => found.xattrs.get(name).map(|value| value.to_vec()).ok_or(61),
+        Op::CmpXattr { name, value, .. } => {
+            let same = found.xattrs.get(name).cloned().unwrap_or_default() == *value;
+            if same { Ok(Vec::new()) } else { Err(ECANCELED) }
+        }
+        Op::OmapCmp(pairs) => {
+            let same = |(name, (value, _)): (&Name, &(Bytes, i32))| {
+                found.omap.get(name).cloned().unwrap_or_default() == *value
+            };
+            if pairs.iter().all(same) { Ok(Vec::new()) } else { Err(ECANCELED) }
+        }
+        Op::OmapRmKeys(names) => {
+            names.iter().for_each(|name| drop(found.omap.remove(name)));
+            Ok(Vec::new())
+        }
+        Op::OmapGetValsByKeys(names) => {
+            let mut values = found.omap.clone();
+            values.retain(|name, _| names.contains(name));
+            Ok(to_vec(&values))
+        }
+        Op::OmapGetVals { after, max, prefix } => {
+            let fits = |name: &Name| name > after && name.as_bytes().starts_with(prefix.as_bytes());
+            let mut pairs = found.omap.iter().filter(|(name, _)| fits(name));
+            let page: BTreeMap<Name, Bytes> =
+                pairs.by_ref().take(*max as usize).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let mut out = to_vec(&page);
+            pairs.next().is_some().encode(&mut out);
+            Ok(out)
+        }
+        other => panic!("the model has no {other:?}"),
+    }
+}
+
+/// A gateway's answer: which gateway, which request, and what.
+pub type Done = (usize, Ticket, Result<Answer, Refusal>);
+
+/// Gateways over one RADOS.
+pub struct World {
+    pub rados: Rados,
+    pub gateways: Vec<BucketIndex>,
+    /// Sent and not carried out yet.
+    pub sent: VecDeque<(usize, OpId, ObjectRequest)>,
+    pub done: Vec<Done>,
+    pub operations: u64,
+    last_ticket: u64,
+    last_instance: u64,
+}
+
+impl World {
+    /// So many gateways and an empty bucket.
+    pub fn new(gateways: u64) -> World {
+        let mut rados = Rados::default();
+        for request in create_bucket(POOL, BUCKET) {
+            rados.run(&request).unwrap();
+        }
+        let mut world = World {
+            rados,
+            gateways: Vec::new(),
+            sent: VecDeque::new(),
+            done: Vec::new(),
+            operations: 0,
+            last_ticket: 0,
+            last_instance: 0,
+        };
+        for _ in 0..gateways {
+            let gateway = world.new_gateway();
+            world.gateways.push(gateway);
+        }
+        world
+    }
+
+    /// A gateway that has just started.
+    pub fn new_gateway(&mut self) -> BucketIndex {
+        self.last_instance += 1;
+        BucketIndex::new(POOL, BUCKET, self.last_instance)
+    }
+
+    fn perform(&mut self, gateway: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Send { op, request } => self.sent.push_back((gateway, op, *request)),
+                Effect::Done { ticket, result } => self.done.push((gateway, ticket, result)),
+            }
+        }
+    }
+
+    /// Begins a request.
+    pub fn start(&mut self, gateway: usize, ask: Ask) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        let mut effects = Vec::new();
+        self.gateways[gateway].ask(ticket, ask, &mut effects);
+        self.perform(gateway, effects);
+        ticket
+    }
+
+    /// Carries out one of the operations that were sent.
+    pub fn carry_out(&mut self, at: usize) -> (usize, OpId, Result<ObjectReply, Failure>) {
+        let (gateway, op, request) = self.sent.remove(at).expect("an operation that was sent");
+        self.operations += 1;
+        (gateway, op, self.rados.run(&request))
+    }
+
+    /// Delivers the result of an operation.
+    pub fn complete(&mut self, gateway: usize, op: OpId, result: Result<ObjectReply, Failure>) {
+        let mut effects = Vec::new();
+        self.gateways[gateway].completed(op, result, &mut effects);
+        self.perform(gateway, effects);
+    }
+
+    /// Until nothing is under way.
+    pub fn settle(&mut self) -> Vec<Done> {
+        while !self.sent.is_empty() {
+            let (gateway, op, result) = self.carry_out(0);
+            self.complete(gateway, op, result);
+        }
+        std::mem::take(&mut self.done)
+    }
+
+    /// One request alone.
+    pub fn ask(&mut self, gateway: usize, ask: Ask) -> Result<Answer, Refusal> {
+        let ticket = self.start(gateway, ask);
+        let mut done = self.settle();
+        let at = done.iter().position(|(_, found, _)| *found == ticket).expect("an answer");
+        done.remove(at).2
+    }
+}

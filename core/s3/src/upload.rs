@@ -1,0 +1,218 @@
+//! The state of a multipart upload: a RADOS object of its own in the index pool.
+//!
+//! ```text
+//! xattr "state"   "open", or "closed" once a Complete or an Abort has begun: parts are refused from then on
+//! omap  "h"       Upload: what the upload was begun with
+//!       "p" NNNNN Part, by its number in decimal
+//!       "o" TAG   Extent of a part that was replaced
+//!       "c"       tags of the parts that the finished object has; the others are garbage
+//! ```
+//!
+//! The bucket's index has an entry for each open upload, whose removal commits a Complete or an Abort: only
+//! one of them succeeds, once.
+
+use crate::record::{Checksum, Extent};
+use crate::tag::Tag;
+use bytes::Bytes;
+use nacre_base::{Name, PoolId};
+use nacre_client::{Compare, ObjectReply, ObjectRequest};
+use nacre_proto::types::Op;
+use nacre_wire::{Decode, DecodeError, Reader, from_slice, to_vec, versioned_fields};
+use std::collections::{BTreeMap, BTreeSet};
+
+const STATE: &str = "state";
+const OPEN: &str = "open";
+const CLOSED: &str = "closed";
+/// How many pairs are read at once.
+const PAGE: u64 = 1000;
+
+/// What an upload was begun with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    pub key: String,
+    pub owner: String,
+    /// Milliseconds since 1970.
+    pub initiated: u64,
+    pub headers: BTreeMap<String, String>,
+    pub tags: BTreeMap<String, String>,
+    pub storage_class: String,
+    /// The checksum algorithm that was asked for; empty for none.
+    pub checksum: String,
+    /// A checksum over the whole object, not over those of the parts.
+    pub is_full_object: bool,
+}
+versioned_fields!(
+    Upload,
+    "s3 upload",
+    key,
+    owner,
+    initiated,
+    headers,
+    tags,
+    storage_class,
+    checksum,
+    is_full_object
+);
+
+/// A part that was uploaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub tag: Tag,
+    pub size: u64,
+    /// Milliseconds since 1970.
+    pub mtime: u64,
+    /// Without quotes.
+    pub etag: String,
+    pub checksum: Option<Checksum>,
+}
+versioned_fields!(Part, "s3 part", tag, size, mtime, etag, checksum);
+
+/// An upload, as its object has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadState {
+    pub is_open: bool,
+    pub upload: Upload,
+    pub parts: BTreeMap<u32, Part>,
+    /// Parts that were replaced.
+    pub replaced: Vec<Extent>,
+    /// The parts of the finished object.
+    pub kept: BTreeSet<Tag>,
+}
+
+fn object(pool: PoolId, id: Tag) -> ObjectRequest {
+    ObjectRequest::new(pool, format!("upload.{id}"))
+}
+fn part_key(number: u32) -> Name {
+    format!("p{number:05}").into()
+}
+
+impl Upload {
+    /// Begins it.
+    pub fn create(&self, pool: PoolId, id: Tag) -> ObjectRequest {
+        object(pool, id)
+            .create(true)
+            .set_xattr(STATE, OPEN)
+            .omap_set([(Name::from("h"), Bytes::from(to_vec(self)))])
+    }
+
+    /// Reads all of it but what is behind the first page of pairs.
+    pub fn read(pool: PoolId, id: Tag, after: impl Into<Name>) -> ObjectRequest {
+        object(pool, id).get_xattr(STATE).omap_get(after, PAGE)
+    }
+
+    /// Removes its state.
+    pub fn remove(pool: PoolId, id: Tag) -> ObjectRequest {
+        object(pool, id).remove()
+    }
+
+    /// Refuses parts from now on, and notes which parts the finished object has. It must be in the state that
+    /// was read.
+    pub fn close(pool: PoolId, id: Tag, kept: &BTreeSet<Tag>) -> ObjectRequest {
+        object(pool, id)
+            .assert_exists()
+            .set_xattr(STATE, CLOSED)
+            .omap_set([(Name::from("c"), Bytes::from(to_vec(&kept.iter().copied().collect::<Vec<_>>())))])
+    }
+
+    /// Takes parts again, after a Complete whose precondition did not hold.
+    pub fn reopen(pool: PoolId, id: Tag) -> ObjectRequest {
+        object(pool, id).assert_exists().set_xattr(STATE, OPEN).omap_remove([Name::from("c")])
+    }
+
+    /// Reads what it was begun with.
+    pub fn read_header(pool: PoolId, id: Tag) -> ObjectRequest {
+        object(pool, id).omap_get_keys([Name::from("h")].into())
+    }
+
+    /// The reply to `read_header`.
+    pub fn of_reply(reply: &ObjectReply) -> Result<Option<Upload>, DecodeError> {
+        let data = reply.ops.first().map(|op| op.data.clone()).unwrap_or_default();
+        let values: BTreeMap<Name, Bytes> = from_slice(&data)?;
+        values.get(&Name::from("h")).map(|value| from_slice(value)).transpose()
+    }
+
+    /// Reads one part.
+    pub fn read_part(pool: PoolId, id: Tag, number: u32) -> ObjectRequest {
+        object(pool, id).get_xattr(STATE).omap_get_keys([part_key(number)].into())
+    }
+}
+
+impl Part {
+    /// Adds a part in the place of what `replaced` has, while the upload is open.
+    pub fn add(&self, pool: PoolId, id: Tag, number: u32, replaced: Option<&Part>) -> ObjectRequest {
+        let guard = replaced.map(|part| Bytes::from(to_vec(part))).unwrap_or_default();
+        let guard = BTreeMap::from([(part_key(number), (guard, i32::from(Compare::Equal as u8)))]);
+        let part = (part_key(number), Bytes::from(to_vec(self)));
+        let replaced = replaced.filter(|part| part.size > 0).map(|part| {
+            let extent = Extent { tag: part.tag, len: part.size };
+            (Name::from(format!("o{}", part.tag)), Bytes::from(to_vec(&extent)))
+        });
+        object(pool, id)
+            .compare_xattr(STATE, Compare::Equal, OPEN)
+            .op(Op::OmapCmp(guard))
+            .omap_set([part].into_iter().chain(replaced))
+    }
+
+    /// The reply to `Upload::read_part`: whether the upload is open, and the part.
+    pub fn of_reply(reply: &ObjectReply, number: u32) -> Result<(bool, Option<Part>), DecodeError> {
+        let data = |at: usize| reply.ops.get(at).map(|op| op.data.clone()).unwrap_or_default();
+        let values: BTreeMap<Name, Bytes> = from_slice(&data(1))?;
+        let part = values.get(&part_key(number)).map(|value| from_slice(value)).transpose()?;
+        Ok((data(0) == OPEN, part))
+    }
+
+    /// Where its bytes are.
+    pub fn extent(&self) -> Extent {
+        Extent { tag: self.tag, len: self.size }
+    }
+}
+
+/// An upload that is read page by page.
+#[derive(Debug, Default)]
+pub struct UploadReader {
+    is_open: bool,
+    upload: Option<Upload>,
+    parts: BTreeMap<u32, Part>,
+    replaced: Vec<Extent>,
+    kept: BTreeSet<Tag>,
+    after: Name,
+}
+
+impl UploadReader {
+    /// Reads what comes next.
+    pub fn request(&self, pool: PoolId, id: Tag) -> ObjectRequest {
+        Upload::read(pool, id, self.after.clone())
+    }
+
+    /// Takes a reply; whether there is more.
+    pub fn take(&mut self, reply: &ObjectReply) -> Result<bool, DecodeError> {
+        let data = |at: usize| reply.ops.get(at).map(|op| op.data.clone()).unwrap_or_default();
+        self.is_open = data(0) == OPEN;
+        let data = data(1);
+        let r = &mut Reader::new(&data);
+        let pairs = BTreeMap::<Name, Bytes>::decode(r)?;
+        let more = bool::decode(r)?;
+        for (name, value) in &pairs {
+            match name.as_bytes() {
+                b"h" => self.upload = Some(from_slice(value)?),
+                b"c" => self.kept = from_slice::<Vec<Tag>>(value)?.into_iter().collect(),
+                [b'p', number @ ..] => {
+                    if let Some(number) = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok())
+                    {
+                        self.parts.insert(number, from_slice(value)?);
+                    }
+                }
+                [b'o', ..] => self.replaced.push(from_slice(value)?),
+                _ => {}
+            }
+        }
+        self.after = pairs.into_keys().next_back().unwrap_or_default();
+        Ok(more)
+    }
+
+    /// The upload; none if the object has none.
+    pub fn finish(self) -> Option<UploadState> {
+        let UploadReader { is_open, upload, parts, replaced, kept, .. } = self;
+        Some(UploadState { is_open, upload: upload?, parts, replaced, kept })
+    }
+}
