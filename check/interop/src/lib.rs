@@ -35,7 +35,9 @@ impl Cluster {
     fn up_at(port_base: u16, options: &[&str]) -> Result<Cluster> {
         let cluster = Cluster { folder: tempfile::Builder::new().prefix("nacre-test-").tempdir()? };
         let mut up = cluster.nacre("up");
-        up.args(["--detach", "--osd-size", "4G", "--port-base"]).arg(port_base.to_string()).args(options);
+        // The tests of the gateway ask for it with `--s3`.
+        up.args(["--detach", "--no-s3", "--osd-size", "4G", "--port-base"]);
+        up.arg(port_base.to_string()).args(options);
         succeed(&mut up)?;
         Ok(cluster)
     }

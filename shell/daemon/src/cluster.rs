@@ -10,6 +10,7 @@ use crate::folder::Layout;
 use crate::kinds::{MonMember, MonSettings, OsdSettings};
 use crate::loopback::LoopbackNetwork;
 use crate::name::DaemonName;
+use crate::s3::PORT_DEFAULT;
 use crate::size::Size;
 use anyhow::{Context, Result, bail, ensure};
 use nacre_proto::types::EntityAddr;
@@ -30,10 +31,14 @@ pub const MON_SIZE: Size = Size(4 << 30);
 const OSD_SIZE_MIN: Size = Size(1 << 30);
 /// Ports of OSDs begin this far above the base, one each. Monitors have two each below.
 const OSD_PORT_OFFSET: u16 = 20;
+/// The S3 gateway's port, where the base is not the default.
+const S3_PORT_OFFSET: u16 = 80;
 /// Above it are the ports at which monitors serve metrics, one each.
 const METRICS_PORT_OFFSET: u16 = 83;
 /// The first OSD whose port is beyond those.
-const OSD_BEYOND_METRICS: u32 = (METRICS_PORT_OFFSET - OSD_PORT_OFFSET) as u32;
+const OSD_BEYOND_METRICS: u32 = (S3_PORT_OFFSET - OSD_PORT_OFFSET) as u32;
+/// Ports that OSDs leave out.
+const OTHER_PORTS: u16 = METRICS_PORT_OFFSET - S3_PORT_OFFSET + MONS_MAX as u16;
 /// As many as have ports.
 const MONS_MAX: u32 = 9;
 pub const FORMAT_VERSION: u32 = 2;
@@ -56,6 +61,9 @@ pub struct Cluster {
     /// Bytes of memory for each OSD, if not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
+    /// The port of its S3 gateway, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_port: Option<u16>,
     /// The highest number that any monitor had.
     #[serde(default)]
     last_mon: u64,
@@ -115,6 +123,8 @@ pub struct Requested {
     pub preallocate: bool,
     pub cluster_network: Option<LoopbackNetwork>,
     pub memory: Option<Size>,
+    /// Whether it has an S3 gateway. A new cluster does by default.
+    pub s3: Option<bool>,
 }
 
 impl Cluster {
@@ -131,6 +141,7 @@ impl Cluster {
             osds: Vec::new(),
             cluster_network: requested.cluster_network,
             memory: requested.memory,
+            s3_port: None,
             last_mon: mons.into(),
         };
         cluster.add_osds(
@@ -138,7 +149,20 @@ impl Cluster {
             requested.osd_size,
             requested.preallocate,
         )?;
+        cluster.set_s3(requested.s3.unwrap_or(true));
         Ok(cluster)
+    }
+
+    fn set_s3(&mut self, wanted: bool) {
+        let port = match self.port_base {
+            PORT_BASE_DEFAULT => PORT_DEFAULT,
+            base => base.saturating_add(S3_PORT_OFFSET),
+        };
+        self.s3_port = wanted.then_some(port);
+    }
+    /// Where the S3 gateway listens, if there is one.
+    pub fn s3_addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.s3_port.unwrap_or(PORT_DEFAULT)))
     }
 
     /// Changes what can be changed later, and refuses what cannot.
@@ -168,6 +192,9 @@ impl Cluster {
             self.cluster_network = requested.cluster_network;
         }
         self.memory = requested.memory.or(self.memory);
+        if let Some(wanted) = requested.s3 {
+            self.set_s3(wanted);
+        }
         let have = self.osds.len() as u32;
         match requested.osds {
             Some(osds) if osds > have => {
@@ -298,7 +325,7 @@ impl Cluster {
         self.port_base.checked_add(METRICS_PORT_OFFSET + mon.place).unwrap_or(0)
     }
     pub fn osd_addr(&self, id: u32) -> SocketAddr {
-        let skipped = if id >= OSD_BEYOND_METRICS { MONS_MAX as u16 } else { 0 };
+        let skipped = if id >= OSD_BEYOND_METRICS { OTHER_PORTS } else { 0 };
         self.addr(OSD_PORT_OFFSET + id as u16 + skipped)
     }
     /// Where it talks with other OSDs, if that is another address.
@@ -466,8 +493,9 @@ mod tests {
         let metrics: Vec<u16> = metrics.collect();
         assert_eq!(metrics, [7083, 7084, 7085]);
         let osds: Vec<u16> = cluster.osds.iter().map(|osd| cluster.osd_addr(osd.id).port()).collect();
-        assert_eq!((osds[0], osds[62], osds[63], osds[79]), (7020, 7082, 7092, 7108));
-        assert_eq!(cluster.ports(), (7000, 7108));
+        assert_eq!((osds[0], osds[59], osds[60], osds[79]), (7020, 7079, 7092, 7111));
+        assert_eq!(cluster.ports(), (7000, 7111));
+        assert_eq!(cluster.s3_port, Some(7080));
         let KindConfig::Mon(settings) = cluster.settings(&DaemonName::Mon("b".into())).unwrap() else {
             panic!()
         };

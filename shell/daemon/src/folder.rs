@@ -4,6 +4,7 @@
 //! DIR/cluster.json      the cluster, as `Cluster`
 //! DIR/ceph.conf         for Ceph's own clients
 //! DIR/*keyring          see `keyrings`
+//! DIR/s3.env            the keys of the S3 gateway's first user
 //! DIR/NAME/daemon.json  the configuration of daemon NAME, derived from cluster.json whenever that is written
 //! DIR/NAME/store        its store: a file, or a link to its device
 //! DIR/NAME/device.json  the measurement of that device, if it was measured
@@ -92,6 +93,10 @@ impl Layout {
     }
     pub fn ceph_conf(&self) -> PathBuf {
         self.root.join("ceph.conf")
+    }
+    /// The keys of the S3 gateway's first user.
+    pub fn s3_env(&self) -> PathBuf {
+        self.root.join("s3.env")
     }
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")

@@ -7,12 +7,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::prelude::*;
 
 /// From the environment: `NACRE_LOG=debug` for more, `NACRE_LOG=warn` for less.
 fn level() -> LevelFilter {
     std::env::var("NACRE_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO)
+}
+
+/// The HTTP library reports every refused request as an error.
+fn is_ours(metadata: &tracing::Metadata<'_>) -> bool {
+    !metadata.target().starts_with("s3s")
 }
 
 /// For a daemon in a process of its own. The parent process decides where stderr goes.
@@ -22,7 +28,8 @@ pub fn to_stderr() {
         .with_thread_names(true)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr);
-    tracing_subscriber::registry().with(lines.with_filter(level())).init();
+    let lines = lines.with_filter(filter_fn(is_ours)).with_filter(level());
+    tracing_subscriber::registry().with(lines).init();
 }
 
 /// For daemons in the process of `nacre up`. Errors also go to the terminal.

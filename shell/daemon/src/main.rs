@@ -38,6 +38,7 @@ mod new_stores;
 mod package_files;
 mod processes;
 mod release;
+mod s3;
 mod size;
 mod stop_signals;
 mod store;
@@ -114,6 +115,9 @@ enum Command {
     /// Check, list, export or import the store of a stopped daemon.
     #[command(subcommand)]
     Store(store::Command),
+    /// Objects over HTTP: run a gateway.
+    #[command(subcommand)]
+    S3(s3::Command),
     /// Run all daemons of a folder in the foreground, without checks and messages.
     #[command(hide = true)]
     All(Folder),
@@ -308,6 +312,7 @@ fn run(command: Command) -> Result<()> {
         Command::Osd(OsdArgs { run, arguments, .. }) => run_one(run, DaemonName::osd, &arguments),
         Command::Device(command) => device::run(command),
         Command::Store(command) => store::run(command),
+        Command::S3(command) => s3::run(&command),
         Command::All(Folder { data }) => run_all(&data),
         Command::PackageFiles { root } => package_files::write(Cli::command(), &root),
     }

@@ -6,6 +6,7 @@
 use crate::cluster::Cluster;
 use crate::folder::Layout;
 use crate::name::DaemonName;
+use crate::s3::GATEWAY;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -183,7 +184,8 @@ pub fn lock_folder(layout: &Layout) -> Result<LockFile> {
 
 /// Name and number of every process of the folder that runs.
 pub fn running(layout: &Layout, daemons: &[DaemonName]) -> Result<Vec<(String, State)>> {
-    let names = std::iter::once(ALL.to_string()).chain(daemons.iter().map(DaemonName::to_string));
+    let names = [GATEWAY, ALL].map(String::from).into_iter();
+    let names = names.chain(daemons.iter().map(DaemonName::to_string));
     let states = names.map(|name| state(&layout.pid(&name)).map(|state| (name, state)));
     states.filter(|s| !matches!(s, Ok((_, State::Gone)))).collect()
 }

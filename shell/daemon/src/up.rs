@@ -9,7 +9,7 @@ use crate::name::DaemonName;
 use crate::processes::{self, ALL, LockFile, State};
 use crate::size::{Memory, Size};
 use crate::stop_signals::StopSignals;
-use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors, new_stores};
+use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors, new_stores, s3};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::io::{self, Write};
@@ -47,6 +47,12 @@ pub struct Options {
     /// Memory limit of each OSD, at least 128M [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = Memory::from_str)]
     memory: Option<Memory>,
+    /// Run an S3 gateway [default, except in a folder without]
+    #[arg(long, overrides_with = "no_s3")]
+    s3: bool,
+    /// Run no S3 gateway
+    #[arg(long)]
+    no_s3: bool,
     /// Run each daemon as a separate process, so that it can be stopped and started
     #[arg(long)]
     processes: bool,
@@ -72,6 +78,7 @@ pub fn up(options: &Options) -> Result<()> {
         preallocate: options.preallocate,
         cluster_network: options.cluster_network,
         memory: options.memory.map(|memory| memory.0),
+        s3: (options.s3 || options.no_s3).then_some(options.s3),
     };
     let (mut renewed, mut more_mons) = (Vec::new(), Vec::new());
     let (cluster, is_new) = match layout.load()? {
@@ -128,13 +135,26 @@ pub fn up(options: &Options) -> Result<()> {
                 )));
             }
         };
-        print_how_to_go_on(&layout, options, serves);
+        let mut gateway = match cluster.s3_port {
+            None => None,
+            Some(_) => match s3::spawn(&layout, &cluster) {
+                Ok(gateway) => Some(gateway),
+                Err(e) => {
+                    stop_all(&layout, started)?;
+                    return Err(e);
+                }
+            },
+        };
+        print_how_to_go_on(&layout, &cluster, options, serves);
         if options.detach {
             return Ok(());
         }
         tokio::select! {
             () = stop.wait() => say(format_args!("\nStopping ...")),
             () = all_gone(&mut started) => {}
+        }
+        if let Some(gateway) = &mut gateway {
+            processes::stop_child(s3::GATEWAY, gateway)?;
         }
         stop_all(&layout, started)?;
         say(format_args!(
@@ -195,10 +215,11 @@ fn stop_all(layout: &Layout, started: Started) -> Result<()> {
     }
 }
 
-/// Monitors last, so that stopping OSDs can report to them.
+/// The gateway first, as it needs all others, and monitors last, so that stopping OSDs can report to them.
 pub fn stop_in_order(layout: &Layout, names: Vec<(String, i32)>) -> Result<()> {
-    let (mons, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name.starts_with("mon."));
-    for group in [others, mons] {
+    let (gateways, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| name == s3::GATEWAY);
+    let (mons, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|(name, _)| name.starts_with("mon."));
+    for group in [gateways, others, mons] {
         for (name, pid) in &group {
             processes::signal(layout, name, *pid)?;
         }
@@ -322,7 +343,7 @@ fn ensure_own_process(layout: &Layout, daemon: &DaemonName) -> Result<()> {
     Ok(())
 }
 
-fn print_how_to_go_on(layout: &Layout, options: &Options, serves: bool) {
+fn print_how_to_go_on(layout: &Layout, cluster: &Cluster, options: &Options, serves: bool) {
     let conf = layout.ceph_conf();
     let state =
         if serves { "The cluster serves." } else { "The cluster is up, and does not serve all of its data." };
@@ -337,6 +358,13 @@ fn print_how_to_go_on(layout: &Layout, options: &Options, serves: bool) {
          \n    ceph df\n",
         conf.display()
     ));
+    if cluster.s3_port.is_some() {
+        say(format_args!(
+            "It serves S3 at http://{}. Clients use it after\n\n    set -a; . {}; set +a\n",
+            cluster.s3_addr(),
+            layout.s3_env().display()
+        ));
+    }
     let data = match options.data == Path::new(DATA_DEFAULT) {
         true => String::new(),
         false => format!(" --data {}", options.data.display()),

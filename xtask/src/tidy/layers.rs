@@ -17,7 +17,7 @@ const BASE: [(&str, &[&str]); 9] = [
 ];
 
 /// What crates above the base may use besides it.
-const ABOVE: [(&str, &[&str]); 11] = [
+const ABOVE: [(&str, &[&str]); 13] = [
     ("msgr", &[]),
     ("raft", &[]),
     ("cls", &[]),
@@ -26,8 +26,10 @@ const ABOVE: [(&str, &[&str]); 11] = [
     ("mon", &["raft"]),
     ("osd", &["cls", "monc"]),
     ("client", &["monc"]),
+    ("s3", &["client"]),
     ("node", &["msgr", "store", "client"]),
     ("rados", &["node", "client"]),
+    ("gateway", &["rados", "s3"]),
     ("sim", &["mon", "osd", "client", "store", "msgr"]),
 ];
 

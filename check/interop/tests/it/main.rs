@@ -27,6 +27,7 @@ mod operators;
 mod packages;
 mod parsed;
 mod rados_client;
+mod s3;
 mod scrub;
 mod shrinking;
 mod stores;

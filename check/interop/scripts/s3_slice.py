@@ -1,0 +1,220 @@
+"""Walks boto3 through a gateway: what a first program of a user does, and the keys that broke other servers.
+
+The environment has AWS_ENDPOINT_URL and the keys of a user.
+"""
+
+import hashlib
+import os
+import sys
+import urllib.request
+
+import boto3
+from botocore.client import Config
+from botocore.exceptions import ClientError
+
+# Debian's boto3 does not know AWS_ENDPOINT_URL.
+s3 = boto3.client(
+    "s3",
+    endpoint_url=os.environ["AWS_ENDPOINT_URL"],
+    region_name="us-east-1",
+    config=Config(signature_version="s3v4", retries={"max_attempts": 2}),
+)
+
+
+def code(call, **arguments):
+    """The code with which a call fails."""
+    try:
+        call(**arguments)
+    except ClientError as e:
+        return e.response["Error"]["Code"]
+    raise AssertionError(f"{call} did not fail")
+
+
+def keys(bucket, **arguments):
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, **arguments)
+    return [line["Key"] for page in pages for line in page.get("Contents", [])]
+
+
+def buckets():
+    s3.create_bucket(Bucket="first")
+    assert code(s3.create_bucket, Bucket="first") == "BucketAlreadyOwnedByYou"
+    assert [b["Name"] for b in s3.list_buckets()["Buckets"]] == ["first"]
+    assert s3.get_bucket_location(Bucket="first")["LocationConstraint"] is None
+    s3.head_bucket(Bucket="first")
+    assert code(s3.list_objects_v2, Bucket="second") == "NoSuchBucket"
+    s3.put_object(Bucket="first", Key="k", Body=b"v")
+    assert code(s3.delete_bucket, Bucket="first") == "BucketNotEmpty"
+    s3.delete_object(Bucket="first", Key="k")
+    s3.delete_object(Bucket="first", Key="k")
+    s3.delete_bucket(Bucket="first")
+    assert code(s3.put_object, Bucket="first", Key="k", Body=b"v") == "NoSuchBucket"
+    assert s3.list_buckets()["Buckets"] == []
+    # A bucket of the same name is another one.
+    s3.create_bucket(Bucket="first")
+    assert keys("first") == []
+
+
+def bodies():
+    for size in [0, 1, 4096, 4097, 3 << 20, (9 << 20) + 5]:
+        body = os.urandom(size)
+        put = s3.put_object(
+            Bucket="first", Key="body", Body=body, ContentType="text/x-test", Metadata={"Colour": "blue"}
+        )
+        etag = f'"{hashlib.md5(body).hexdigest()}"'
+        got = s3.get_object(Bucket="first", Key="body")
+        assert got["Body"].read() == body and put["ETag"] == got["ETag"] == etag
+        assert (got["ContentType"], got["Metadata"]) == ("text/x-test", {"colour": "blue"})
+        head = s3.head_object(Bucket="first", Key="body")
+        assert head["ContentLength"] == size and head["ETag"] == etag
+        if size > 4:
+            got = s3.get_object(Bucket="first", Key="body", Range="bytes=2-4")
+            assert got["Body"].read() == body[2:5] and got["ContentRange"] == f"bytes 2-4/{size}"
+            got = s3.get_object(Bucket="first", Key="body", Range=f"bytes={size - 3}-{size + 9}")
+            assert got["Body"].read() == body[-3:]
+            got = s3.get_object(Bucket="first", Key="body", Range="bytes=-2")
+            assert got["Body"].read() == body[-2:]
+        assert code(s3.get_object, Bucket="first", Key="body", Range=f"bytes={size}-") == "InvalidRange"
+    assert code(s3.get_object, Bucket="first", Key="none") == "NoSuchKey"
+    assert code(s3.head_object, Bucket="first", Key="none") == "404"
+    md5 = "CY9rzUYh03PK3k6DJie09g=="
+    assert code(s3.put_object, Bucket="first", Key="bad", Body=b"x", ContentMD5=md5) == "BadDigest"
+    assert code(s3.head_object, Bucket="first", Key="bad") == "404"
+
+
+def odd_keys():
+    odd = [
+        "a//", "a///b", "a/./b", "a/..", "/lead", "//..", "per%cent", "pl+us", "sp ace", "at@", "a%2Bb",
+        "\ue000", "\U00010000", "obj+", "obj/", "obj1", "ä/ö", "quote'\"<&>",
+    ]
+    s3.create_bucket(Bucket="odd")
+    for key in odd:
+        s3.put_object(Bucket="odd", Key=key, Body=key.encode())
+    assert keys("odd") == sorted(odd, key=lambda key: key.encode())
+    for key in odd:
+        assert s3.get_object(Bucket="odd", Key=key)["Body"].read() == key.encode()
+        s3.copy_object(Bucket="odd", Key="copy of " + key, CopySource={"Bucket": "odd", "Key": key})
+        assert s3.get_object(Bucket="odd", Key="copy of " + key)["Body"].read() == key.encode()
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": "odd", "Key": "a///b"})
+    with urllib.request.urlopen(url) as answer:
+        assert answer.read() == b"a///b"
+    head, signature = url.split("Signature=")
+    wrong = head + "Signature=" + ("1" if signature[0] == "0" else "0") + signature[1:]
+    try:
+        urllib.request.urlopen(wrong)
+        raise AssertionError("a wrong signature was taken")
+    except urllib.error.HTTPError as e:
+        assert e.code == 403
+    # Behind a key that does not exist.
+    page = s3.list_objects_v2(Bucket="odd", StartAfter="obj0")
+    assert page["Contents"][0]["Key"] == "obj1"
+    deleted = s3.delete_objects(
+        Bucket="odd", Delete={"Objects": [{"Key": key} for key in keys("odd")] + [{"Key": "none"}]}
+    )
+    assert len(deleted["Deleted"]) == 2 * len(odd) + 1 and keys("odd") == []
+    s3.delete_bucket(Bucket="odd")
+
+
+def listings():
+    s3.create_bucket(Bucket="lists")
+    names = [f"{a}/{b}" for a in "abc" for b in range(40)] + ["root", "b"]
+    for name in names:
+        s3.put_object(Bucket="lists", Key=name, Body=b"")
+    assert keys("lists", PaginationConfig={"PageSize": 7}) == sorted(names)
+    for page_size in [1, 2, 1000]:
+        pages = s3.get_paginator("list_objects_v2").paginate(
+            Bucket="lists", Delimiter="/", PaginationConfig={"PageSize": page_size}
+        )
+        pages = list(pages)
+        prefixes = [line["Prefix"] for page in pages for line in page.get("CommonPrefixes", [])]
+        found = [line["Key"] for page in pages for line in page.get("Contents", [])]
+        assert (prefixes, found) == (["a/", "b/", "c/"], ["b", "root"])
+    found = [o["Key"] for o in s3.list_objects(Bucket="lists", Prefix="b/3", MaxKeys=5)["Contents"]]
+    assert found == ["b/3", "b/30", "b/31", "b/32", "b/33"]
+    old = s3.list_objects(Bucket="lists", Delimiter="/", MaxKeys=1)
+    assert old["IsTruncated"] and old["NextMarker"] == "a/"
+    rest = s3.list_objects(Bucket="lists", Delimiter="/", Marker="a/")
+    assert [p["Prefix"] for p in rest["CommonPrefixes"]] == ["b/", "c/"]
+
+
+def uploads():
+    part = os.urandom(5 << 20)
+    begin = lambda key: s3.create_multipart_upload(Bucket="first", Key=key, ContentType="a/b")["UploadId"]
+    put = lambda key, id, n, body: s3.upload_part(
+        Bucket="first", Key=key, UploadId=id, PartNumber=n, Body=body
+    )["ETag"]
+    upload = begin("large")
+    etags = {2: put("large", upload, 2, part), 7: put("large", upload, 7, b"tail")}
+    put("large", upload, 7, b"not this")
+    etags[7] = put("large", upload, 7, b"the tail")
+    put("large", upload, 9, b"not used")
+    assert [u["UploadId"] for u in s3.list_multipart_uploads(Bucket="first")["Uploads"]] == [upload]
+    parts = s3.list_parts(Bucket="first", Key="large", UploadId=upload)["Parts"]
+    assert [p["PartNumber"] for p in parts] == [2, 7, 9]
+    listed = {"Parts": [{"PartNumber": n, "ETag": etags[n]} for n in [2, 7]]}
+    finish = lambda: s3.complete_multipart_upload(
+        Bucket="first", Key="large", UploadId=upload, MultipartUpload=listed
+    )
+    done = finish()
+    digests = b"".join(hashlib.md5(b).digest() for b in [part, b"the tail"])
+    assert done["ETag"] == f'"{hashlib.md5(digests).hexdigest()}-2"'
+    # A client that lost the answer asks again.
+    assert finish()["ETag"] == done["ETag"]
+    got = s3.get_object(Bucket="first", Key="large")
+    assert got["Body"].read() == part + b"the tail" and got["ContentType"] == "a/b"
+    assert s3.get_object(Bucket="first", Key="large", PartNumber=2)["Body"].read() == b"the tail"
+    assert s3.get_object(Bucket="first", Key="large", Range="bytes=5242879-5242881")["Body"].read() == (
+        part[-1:] + b"th"
+    )
+    late = dict(Bucket="first", Key="large", UploadId=upload, PartNumber=1, Body=b"late")
+    assert code(s3.upload_part, **late) == "NoSuchUpload"
+
+    upload = begin("small parts")
+    listed = [{"PartNumber": n, "ETag": put("small parts", upload, n, b"x")} for n in [1, 2]]
+    arguments = dict(Bucket="first", Key="small parts", UploadId=upload)
+    assert code(s3.complete_multipart_upload, MultipartUpload={"Parts": listed}, **arguments) == "EntityTooSmall"
+    s3.abort_multipart_upload(**arguments)
+    assert code(s3.list_parts, **arguments) == "NoSuchUpload"
+    assert code(s3.abort_multipart_upload, **arguments) == "NoSuchUpload"
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket="first")
+
+    upload = begin("copied")
+    copied = s3.upload_part_copy(
+        Bucket="first", Key="copied", UploadId=upload, PartNumber=1,
+        CopySource={"Bucket": "first", "Key": "large"}, CopySourceRange="bytes=1-9",
+    )["CopyPartResult"]["ETag"]
+    s3.complete_multipart_upload(
+        Bucket="first", Key="copied", UploadId=upload,
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": copied}]},
+    )
+    assert s3.get_object(Bucket="first", Key="copied")["Body"].read() == part[1:10]
+
+
+def copies():
+    body = os.urandom(6 << 20)
+    s3.put_object(Bucket="first", Key="source", Body=body, Metadata={"a": "1"})
+    source = {"Bucket": "first", "Key": "source"}
+    assert code(s3.copy_object, Bucket="first", Key="source", CopySource=source) == "InvalidRequest"
+    before = s3.head_object(Bucket="first", Key="source")
+    s3.copy_object(
+        Bucket="first", Key="source", CopySource=source, MetadataDirective="REPLACE", Metadata={"b": "2"}
+    )
+    after = s3.get_object(Bucket="first", Key="source")
+    assert after["Body"].read() == body and after["Metadata"] == {"b": "2"}
+    assert after["ETag"] == before["ETag"]
+    s3.copy_object(Bucket="first", Key="target", CopySource=source)
+    got = s3.get_object(Bucket="first", Key="target")
+    assert got["Body"].read() == body and got["Metadata"] == {"b": "2"}
+
+
+def preconditions():
+    etag = s3.put_object(Bucket="first", Key="pre", Body=b"1")["ETag"]
+    get = dict(Bucket="first", Key="pre")
+    assert code(s3.get_object, IfNoneMatch=etag, **get) == "304"
+    assert code(s3.get_object, IfMatch='"x"', **get) == "PreconditionFailed"
+    assert s3.get_object(IfMatch=etag, **get)["Body"].read() == b"1"
+
+
+steps = sys.argv[1:] or ["buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions"]
+for step in steps:
+    globals()[step]()
+    print(step, "good")

@@ -1,0 +1,138 @@
+//! S3 with stock clients: the AWS command line, boto3, s3cmd and rclone.
+
+use anyhow::{Context, Result, ensure};
+use nacre_interop::{Cluster, nacre_binary, scripts, succeed, wait_until};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// What the first user's clients need, as `NAME=VALUE`.
+fn env(c: &Cluster) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(c.folder().join("s3.env"))?;
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+fn endpoint(c: &Cluster) -> Result<String> {
+    let env = env(c)?;
+    let endpoint = env.into_iter().find(|(name, _)| name == "AWS_ENDPOINT_URL");
+    Ok(endpoint.context("s3.env names no endpoint")?.1)
+}
+
+/// A program that does not wait forever, with the first user's keys and no other configuration.
+fn client(c: &Cluster, program: &str) -> Result<Command> {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "300", program]).envs(env(c)?);
+    command.env("HOME", c.folder()).env("AWS_EC2_METADATA_DISABLED", "true");
+    Ok(command)
+}
+
+/// Debian's version does not read AWS_ENDPOINT_URL.
+fn aws(c: &Cluster, line: &str) -> Result<String> {
+    let mut command = client(c, "/usr/bin/aws")?;
+    command.args(["--endpoint-url", &endpoint(c)?, "--region", "us-east-1"]);
+    succeed(command.args(line.split_whitespace()))
+}
+
+fn python(c: &Cluster, script: &str) -> Result<Command> {
+    let mut command = client(c, "/usr/bin/python3")?;
+    command.arg(scripts().join(script));
+    Ok(command)
+}
+
+/// One more gateway in front of the cluster, on a port of its own.
+struct Gateway {
+    process: Child,
+    endpoint: String,
+}
+
+impl Gateway {
+    fn start(c: &Cluster) -> Result<Gateway> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let addr = format!("127.0.0.1:{port}");
+        let mut command = Command::new(nacre_binary());
+        command.args(["s3", "serve", "--conf"]).arg(c.conf()).args(["--listen", &addr]);
+        command.arg("--first-user").arg(c.folder().join("s3.env"));
+        let process = command.spawn()?;
+        let gateway = Gateway { process, endpoint: format!("http://{addr}") };
+        wait_until("the gateway to listen", Duration::from_secs(30), || {
+            Ok(std::net::TcpStream::connect(&addr).is_ok())
+        })?;
+        Ok(gateway)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Every `console` block of the page on S3, in a folder whose `nacre-data` is a running cluster.
+fn run_the_page(c: &Cluster) -> Result<()> {
+    let here = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(c.folder(), here.path().join("nacre-data"))?;
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/s3.md"))?;
+    for block in page.split("```console\n").skip(1) {
+        let lines = block.split("```").next().unwrap_or_default().lines();
+        let commands: Vec<&str> = lines.filter_map(|line| line.strip_prefix("$ ")).collect();
+        ensure!(!commands.is_empty(), "a console block without a command:\n{block}");
+        let script = format!("set -e\n{}", commands.join("\n"));
+        succeed(client(c, "bash")?.args(["-c", &script]).current_dir(here.path()))?;
+    }
+    Ok(())
+}
+
+/// What `docs/s3.md` shows, and what programs do.
+#[test]
+fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
+    let c = Cluster::up_with(&["--s3"]).unwrap();
+    let pools = c.run("ceph osd pool ls").unwrap();
+    assert!(!pools.contains("s3"), "an unused gateway has made pools: {pools}");
+    let mode = std::os::unix::fs::MetadataExt::mode(&c.folder().join("s3.env").metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+
+    run_the_page(&c).unwrap();
+    aws(&c, "s3 mb s3://walk").unwrap();
+    let file = c.folder().join("nacre");
+    std::fs::copy(nacre_binary(), &file).unwrap();
+    let (file, back) = (file.display().to_string(), c.folder().join("back").display().to_string());
+    aws(&c, &format!("s3 cp --quiet {file} s3://walk/dir/program")).unwrap();
+    let listed = aws(&c, "s3 ls --recursive s3://walk").unwrap();
+    assert!(listed.contains("dir/program"), "{listed}");
+    aws(&c, &format!("s3 cp --quiet s3://walk/dir/program {back}")).unwrap();
+    succeed(Command::new("cmp").args([&file, &back])).unwrap();
+    aws(&c, "s3 rb --force s3://walk").unwrap();
+    assert_eq!(aws(&c, "s3 ls").unwrap(), "");
+
+    succeed(&mut python(&c, "s3_slice.py").unwrap()).unwrap();
+    let health = c.run("ceph health detail").unwrap();
+    assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
+}
+
+/// Case 1: many writers through two gateways, of which each key gets one.
+#[test]
+fn one_of_many_conditional_puts_through_two_gateways_succeeds() {
+    let c = Cluster::up_with(&["--s3"]).unwrap();
+    let second = Gateway::start(&c).unwrap();
+    succeed(python(&c, "s3_race.py").unwrap().arg(&second.endpoint)).unwrap();
+}
+
+/// Nothing that was acknowledged is missing, and nothing is listed that cannot be read.
+#[test]
+fn killed_gateway_loses_no_acknowledged_write() {
+    let c = Cluster::up_with(&["--s3"]).unwrap();
+    let mut second = Gateway::start(&c).unwrap();
+    let mut load = python(&c, "s3_load.py").unwrap();
+    load.args(["write", &second.endpoint]).stdout(std::process::Stdio::piped());
+    let load = load.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    second.process.kill().unwrap();
+    second.process.wait().unwrap();
+    let out = load.wait_with_output().unwrap();
+    assert!(out.status.success());
+    let acknowledged = c.folder().join("acknowledged");
+    std::fs::write(&acknowledged, &out.stdout).unwrap();
+    succeed(python(&c, "s3_load.py").unwrap().args(["check"]).arg(&acknowledged)).unwrap();
+}

@@ -1,0 +1,176 @@
+//! `nacre s3`: the gateway for objects over HTTP, as a process of its own.
+//!
+//! It is a client of a cluster and has no state: it needs a `ceph.conf` and a keyring.
+//! `nacre up` starts one for its folder, with the keys of a first user in `s3.env`.
+
+use crate::cluster::Cluster;
+use crate::files::write_secret;
+use crate::fleet;
+use crate::folder::Layout;
+
+use crate::log;
+use crate::processes::{self, LockFile};
+use crate::size::Size;
+use crate::stop_signals::StopSignals;
+use anyhow::{Context, Result};
+use nacre_gateway::{FirstUser, Gateway, Options};
+use nacre_rados::{Config, RadosClient};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+/// The name of the process in a folder.
+pub const GATEWAY: &str = "s3";
+/// Where gateways listen unless they are told otherwise. As radosgw's examples.
+pub const PORT_DEFAULT: u16 = 7480;
+const REGION_DEFAULT: &str = "us-east-1";
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// `nacre s3 ...`
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Serve a cluster's objects over HTTP, in the foreground.
+    ///
+    /// Any number of gateways serve the same buckets. The cluster can be a Ceph cluster.
+    Serve(Serve),
+}
+
+/// `nacre s3 serve`
+#[derive(clap::Args)]
+pub struct Serve {
+    /// The cluster's configuration for clients.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ceph/ceph.conf", conflicts_with = "data")]
+    conf: PathBuf,
+    /// Folder of a cluster that `nacre up` made.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The name under which the gateway is known to the cluster.
+    #[arg(long, value_name = "NAME", default_value = "client.admin")]
+    name: String,
+    /// Where to listen [default: port 7480 of all addresses, or the port in the folder]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// The name of the region that clients are told.
+    #[arg(long, value_name = "NAME", default_value = REGION_DEFAULT)]
+    region: String,
+    /// Memory for bodies on their way.
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    memory: Size,
+    /// How many seconds the data of a replaced object is kept for those that read it.
+    #[arg(long, value_name = "SECONDS", default_value = "600")]
+    grace: u64,
+    /// File with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user to create.
+    #[arg(long, value_name = "FILE")]
+    first_user: Option<PathBuf>,
+}
+
+/// Runs until a signal comes.
+pub fn run(command: &Command) -> Result<()> {
+    let Command::Serve(arguments) = command;
+    log::to_stderr();
+    let folder = arguments.data.as_ref().map(|data| Layout::open(data)).transpose()?;
+    let conf = folder.as_ref().map_or(arguments.conf.clone(), |(layout, _)| layout.ceph_conf());
+    let lock = folder.as_ref().map(|(layout, _)| fleet::lock(&layout.run(), GATEWAY)).transpose()?;
+    let listen = arguments.listen.unwrap_or_else(|| match &folder {
+        Some((_, cluster)) => cluster.s3_addr(),
+        None => SocketAddr::from(([0, 0, 0, 0], PORT_DEFAULT)),
+    });
+    let env = arguments.first_user.clone().or_else(|| folder.as_ref().map(|(layout, _)| layout.s3_env()));
+    let options = Options {
+        listen,
+        region: arguments.region.clone(),
+        memory: arguments.memory.0,
+        connections_max: CONNECTIONS_MAX,
+        grace: Duration::from_secs(arguments.grace),
+        first_user: env.map(|path| first_user(&path)).transpose()?,
+    };
+    let config = Config::read(conf, &arguments.name)?;
+    nacre_node::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("s3").build()?;
+    runtime.block_on(serve(config, options, lock))
+}
+
+async fn serve(config: Config, options: Options, mut lock: Option<LockFile>) -> Result<()> {
+    let mut stop = StopSignals::new()?;
+    let client = RadosClient::start(config);
+    let gateway = Gateway::bind(&client, options).await?;
+    tracing::info!("serving S3 at http://{}", gateway.addr()?);
+    if let Some(lock) = &mut lock {
+        lock.clear()?;
+        lock.write_pid()?;
+    }
+    gateway.serve(stop.wait()).await;
+    tracing::info!("stopped");
+    if let Some(lock) = lock {
+        lock.remove();
+    }
+    Ok(())
+}
+
+fn first_user(path: &Path) -> Result<FirstUser> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    FirstUser::parse(&text).with_context(|| format!("{} has no access key", path.display()))
+}
+
+/// Writes the first user's keys, unless they are there.
+pub fn make_env(layout: &Layout, cluster: &Cluster) -> Result<()> {
+    let path = layout.s3_env();
+    if path.exists() {
+        return Ok(());
+    }
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    const MORE: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let text = format!(
+        "AWS_ACCESS_KEY_ID=NACRE{}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL=http://{}\nAWS_REGION={}\n",
+        random_text(DIGITS, 15),
+        random_text(MORE, 40),
+        cluster.s3_addr(),
+        REGION_DEFAULT
+    );
+    write_secret(&path, &text)
+}
+
+fn random_text(digits: &[u8], len: usize) -> String {
+    let mut text = String::with_capacity(len);
+    while text.len() < len {
+        // Bytes 6 and 8 of a random UUID are not random.
+        let bytes = uuid::Uuid::new_v4().into_bytes();
+        for byte in bytes.into_iter().enumerate().filter(|(at, _)| *at != 6 && *at != 8).map(|(_, byte)| byte)
+        {
+            // Larger values would make some digits more likely than others.
+            let fair = 256 - 256 % digits.len();
+            if text.len() < len && usize::from(byte) < fair {
+                text.push(digits[usize::from(byte) % digits.len()].into());
+            }
+        }
+    }
+    text
+}
+
+/// Starts the gateway of a folder, and waits until it listens.
+pub fn spawn(layout: &Layout, cluster: &Cluster) -> Result<Child> {
+    make_env(layout, cluster)?;
+    processes::spawn(layout, GATEWAY, &["s3", "serve"], layout.root()).with_context(|| {
+        format!("the S3 gateway at {} did not start; `nacre up --no-s3` leaves it out", cluster.s3_addr())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Requested;
+
+    #[test]
+    fn keys_of_the_first_user_are_made_once_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::at(dir.path()).unwrap();
+        let cluster = Cluster::new(&Requested::default()).unwrap();
+        make_env(&layout, &cluster).unwrap();
+        let user = first_user(&layout.s3_env()).unwrap();
+        assert_eq!((user.access_key.len(), user.secret_key.len()), (20, 40));
+        make_env(&layout, &cluster).unwrap();
+        assert_eq!(first_user(&layout.s3_env()).unwrap().secret_key, user.secret_key);
+    }
+}

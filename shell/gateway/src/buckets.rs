@@ -1,0 +1,229 @@
+//! Buckets: their records, and the lists of users' buckets.
+//!
+//! The meta namespace has an object `bucket.NAME` for each bucket, which decides what the name means, and an
+//! object `buckets.USER` for each user whose omap lists names. A name is put into the list before the record
+//! is made, and taken out after the record is gone, so that no bucket is missing in it; what is in the list
+//! without a record is not shown. `trash.ID` stands for an index that is to be removed.
+
+use crate::driver::Index;
+use crate::errors;
+use crate::store::{Pools, Store, now, read_record};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use nacre_base::{Name, errno};
+use nacre_rados::{Compare, Failure};
+use nacre_s3::{Answer, Ask, Bucket, Item, PageRequest, Tag, create_bucket};
+use nacre_wire::{from_slice, to_vec};
+use s3s::{S3Error, S3Result, s3_error};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a record is used without looking whether the bucket still exists. One that was deleted meanwhile
+/// refuses writes.
+const FRESH: Duration = Duration::from_secs(10);
+/// Buckets whose records and indexes are remembered.
+const KNOWN_MAX: usize = 4096;
+/// Records that are read at the same time for a list of buckets.
+const READS_MAX: usize = 16;
+const PAGE: u64 = 1000;
+/// The attribute of a record that says which bucket has the name.
+const ID: &str = "id";
+
+/// A bucket that is in use.
+#[derive(Clone)]
+pub struct OpenBucket {
+    pub record: Arc<Bucket>,
+    pub index: Arc<Index>,
+}
+
+/// Finds buckets, and makes and deletes them.
+pub struct Buckets {
+    store: Arc<Store>,
+    known: Mutex<HashMap<String, (OpenBucket, Instant)>>,
+}
+
+fn failed(failure: Failure) -> S3Error {
+    errors::of_failure(&failure)
+}
+
+impl Buckets {
+    /// Knows no bucket yet.
+    pub fn new(store: Arc<Store>) -> Buckets {
+        Buckets { store, known: Mutex::default() }
+    }
+
+    /// A bucket of this user.
+    pub async fn open(&self, name: &str, user: &str) -> S3Result<OpenBucket> {
+        let bucket = self.find(name).await?.ok_or_else(errors::no_such_bucket)?;
+        if bucket.record.owner != user {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
+        Ok(bucket)
+    }
+
+    async fn find(&self, name: &str) -> S3Result<Option<OpenBucket>> {
+        let known = self.known.lock().expect("no code panics with it").get(name).cloned();
+        if let Some((bucket, since)) = &known
+            && since.elapsed() < FRESH
+        {
+            return Ok(Some(bucket.clone()));
+        }
+        let Some(pools) = self.store.find_pools().await.map_err(failed)? else { return Ok(None) };
+        let record = read_record(&pools.meta, record_name(name)).await.map_err(failed)?;
+        let Some(record) = record else {
+            self.forget(name);
+            return Ok(None);
+        };
+        let record: Bucket = from_slice(&record).map_err(errors::corrupt)?;
+        let bucket = match known {
+            // Its index goes on with what it knows.
+            Some((bucket, _)) if bucket.record.id == record.id => bucket,
+            _ => {
+                let index = Index::new(pools.index.clone(), &record.id, self.store.instance);
+                OpenBucket { record: Arc::new(record), index }
+            }
+        };
+        let mut known = self.known.lock().expect("no code panics with it");
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        // Two requests may have read the record at the same time: one index is better than two.
+        let (kept, since) = known.entry(name.to_owned()).or_insert_with(|| (bucket.clone(), Instant::now()));
+        if kept.record.id != bucket.record.id {
+            *kept = bucket;
+        }
+        *since = Instant::now();
+        Ok(Some(kept.clone()))
+    }
+
+    /// The record of a bucket is no longer trusted.
+    pub fn forget(&self, name: &str) {
+        self.known.lock().expect("no code panics with it").remove(name);
+    }
+
+    /// Makes a bucket of this user.
+    pub async fn create(&self, name: &str, user: &str) -> S3Result<()> {
+        let pools = self.store.pools().await.map_err(failed)?;
+        if let Some(existing) = self.find(name).await? {
+            return Err(taken(&existing.record.owner, user));
+        }
+        let id = self.store.new_tag().to_string();
+        let record = Bucket { name: name.to_owned(), id: id.clone(), owner: user.to_owned(), created: now() };
+        for request in create_bucket(pools.index.id(), &id) {
+            pools.index.run(request).await.map_err(failed)?;
+        }
+        let listed = [(Name::from(name), to_vec(&record.created).into())];
+        pools.meta.run(pools.meta.object(list_name(user)).omap_set(listed)).await.map_err(failed)?;
+        let make = pools.meta.object(record_name(name)).create(true).write_full(to_vec(&record));
+        match pools.meta.run(make.set_xattr(ID, id.clone())).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.errno == errno::EEXIST => {
+                discard_index(pools, &id).await.map_err(failed)?;
+                let owner = self.find(name).await?.map(|bucket| bucket.record.owner.clone());
+                Err(taken(&owner.unwrap_or_default(), user))
+            }
+            Err(failure) => Err(failed(failure)),
+        }
+    }
+
+    /// Deletes an empty bucket.
+    pub async fn delete(&self, name: &str, user: &str) -> S3Result<()> {
+        let bucket = self.open(name, user).await?;
+        self.abort_uploads_of_empty(&bucket).await?;
+        bucket.index.ask(Ask::Seal).await.map_err(|refusal| errors::of_refusal(&refusal))?;
+        let pools = self.store.existing().await?;
+        let id = &bucket.record.id;
+        pools.meta.write_full(format!("trash.{id}"), id.clone()).await.map_err(failed)?;
+        let request = pools.meta.object(record_name(name)).compare_xattr(ID, Compare::Equal, id.clone());
+        match pools.meta.run(request.remove()).await {
+            // Another gateway deleted it at the same time.
+            Err(failure) if failure.is_not_found() || failure.errno == errno::ECANCELED => {}
+            result => result.map(drop).map_err(failed)?,
+        }
+        self.forget(name);
+        let unlist = pools.meta.object(list_name(user)).omap_remove([Name::from(name)]);
+        pools.meta.run(unlist).await.map(drop).map_err(failed)
+    }
+
+    /// Open uploads do not keep a bucket from being deleted.
+    async fn abort_uploads_of_empty(&self, bucket: &OpenBucket) -> S3Result<()> {
+        let page = async |of_uploads: bool| {
+            let request = PageRequest { max: 1000, of_uploads, ..PageRequest::default() };
+            match bucket.index.ask(Ask::Page(request)).await {
+                Ok(Answer::Page(page)) => Ok(page),
+                Ok(_) => Err(errors::internal("a page was not answered with a page")),
+                Err(refusal) => Err(errors::of_refusal(&refusal)),
+            }
+        };
+        if !page(false).await?.items.is_empty() {
+            return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty."));
+        }
+        loop {
+            let uploads = page(true).await?;
+            for item in &uploads.items {
+                let Item::Key(name, _) = item else { continue };
+                let Some((key, id)) = upload_of(name) else { continue };
+                match bucket.index.ask(Ask::AbortUpload { key, id }).await {
+                    Ok(_) | Err(nacre_s3::Refusal::NoSuchUpload) => {}
+                    Err(refusal) => return Err(errors::of_refusal(&refusal)),
+                }
+            }
+            if !uploads.is_truncated {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The user's buckets, in the order of their names.
+    pub async fn list(&self, user: &str) -> S3Result<Vec<Arc<Bucket>>> {
+        let Some(pools) = self.store.find_pools().await.map_err(failed)? else { return Ok(Vec::new()) };
+        let (mut names, mut after) = (Vec::new(), Name::default());
+        loop {
+            let (page, more) = match pools.meta.omap(list_name(user), after.clone(), PAGE).await {
+                Err(failure) if failure.is_not_found() => break,
+                page => page.map_err(failed)?,
+            };
+            names.extend(page.into_keys().map(|name| name.to_string()));
+            match names.last() {
+                Some(last) if more => after = Name::from(last.as_str()),
+                _ => break,
+            }
+        }
+        let find = async |name: String| self.find(&name).await;
+        let found: Vec<_> = stream::iter(names).map(find).buffered(READS_MAX).try_collect().await?;
+        let records = found.into_iter().flatten().map(|bucket| bucket.record);
+        Ok(records.filter(|record| record.owner == user).collect())
+    }
+}
+
+/// Key and id of an open upload, by its name in the index.
+pub fn upload_of(name: &bytes::Bytes) -> Option<(bytes::Bytes, Tag)> {
+    let at = name.iter().position(|byte| *byte == 0)?;
+    let id = std::str::from_utf8(&name[at + 1..]).ok()?.parse().ok()?;
+    Some((name.slice(..at), id))
+}
+
+fn record_name(bucket: &str) -> String {
+    format!("bucket.{bucket}")
+}
+fn list_name(user: &str) -> String {
+    format!("buckets.{user}")
+}
+
+fn taken(owner: &str, user: &str) -> S3Error {
+    if owner == user {
+        s3_error!(BucketAlreadyOwnedByYou, "You already own a bucket with this name.")
+    } else {
+        s3_error!(BucketAlreadyExists, "Another user has a bucket with this name.")
+    }
+}
+
+async fn discard_index(pools: &Pools, bucket: &str) -> Result<(), Failure> {
+    for request in create_bucket(pools.index.id(), bucket) {
+        match pools.index.remove(request.name).await {
+            Err(failure) if !failure.is_not_found() => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The S3 gateway: HTTP in front of a cluster. It has no state of its own, so that any number of gateways can
+//! serve the same buckets.
+//!
+//! `server` accepts connections, `service` maps S3's operations to the modules `buckets`, `objects`,
+//! `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the machine of a bucket's
+//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `users` finds keys.
+
+mod buckets;
+mod checksums;
+mod driver;
+mod errors;
+mod listing;
+mod objects;
+mod receive;
+mod send;
+mod server;
+mod service;
+mod store;
+mod uploads;
+mod users;
+
+pub use server::{Gateway, Options};
+pub use users::FirstUser;

@@ -1,0 +1,552 @@
+//! Objects: PUT, GET, HEAD, DELETE and COPY.
+
+use crate::buckets::OpenBucket;
+use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
+use crate::errors;
+use crate::receive::{Incoming, Received, receive};
+use crate::send::send;
+use crate::service::Core;
+use crate::store::now;
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use nacre_s3::{
+    Answer, Ask, Body, Condition, Entry, Etags, Head, NewObject, NotRead, Object, ReadCondition, Refusal, Tag,
+};
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
+    DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, ETagCondition, GetObjectInput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput, PutObjectOutput, Range, Timestamp,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The largest body of one PUT.
+pub const PUT_MAX: u64 = 5 << 30;
+/// Headers that are kept with an object, beside its own metadata.
+const KEPT: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+    "x-amz-website-redirect-location",
+];
+/// All of an object's own metadata: names and values.
+const METADATA_MAX: usize = 2048;
+const META: &str = "x-amz-meta-";
+const KEY_MAX: usize = 1024;
+const DELETES_MAX: usize = 1000;
+
+/// From milliseconds since 1970.
+pub fn timestamp(millis: u64) -> Timestamp {
+    Timestamp::from(UNIX_EPOCH + Duration::from_millis(millis))
+}
+
+/// Whole seconds since 1970.
+fn seconds(timestamp: &Timestamp) -> u64 {
+    let time: time::OffsetDateTime = timestamp.clone().into();
+    SystemTime::from(time).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// From its text without quotes.
+pub fn etag(text: &str) -> ETag {
+    ETag::Strong(text.to_owned())
+}
+
+/// A key as the index has it.
+pub fn key_of(key: &str) -> S3Result<Bytes> {
+    if key.len() > KEY_MAX {
+        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
+    }
+    if key.bytes().any(|byte| byte == 0) {
+        return Err(s3_error!(InvalidArgument, "a key cannot have a zero byte"));
+    }
+    Ok(Bytes::copy_from_slice(key.as_bytes()))
+}
+
+fn etags(condition: Option<ETagCondition>) -> Option<Etags> {
+    condition.map(|condition| match condition {
+        ETagCondition::Any => Etags::Any,
+        ETagCondition::ETag(etag) => Etags::These(vec![etag.into_value()]),
+    })
+}
+
+/// From the headers of a write.
+pub fn condition(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> Condition {
+    Condition { if_match: etags(if_match), if_none_match: etags(if_none_match), ..Condition::default() }
+}
+
+/// The headers of a request that are kept with the object.
+pub fn kept_headers(
+    headers: &HeaderMap,
+    metadata: Option<s3s::dto::Metadata>,
+) -> S3Result<BTreeMap<String, String>> {
+    let mut kept = BTreeMap::new();
+    for name in KEPT {
+        let Some(value) = headers.get(name) else { continue };
+        let text = value.to_str().map_err(|_| s3_error!(InvalidArgument, "{name} is not text"))?;
+        let text = match name {
+            // The coding of the request is not that of the object.
+            "content-encoding" => {
+                let codings = text.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked");
+                codings.collect::<Vec<_>>().join(",")
+            }
+            _ => text.to_owned(),
+        };
+        if !text.is_empty() {
+            kept.insert(name.to_owned(), text);
+        }
+    }
+    let metadata = metadata.unwrap_or_default();
+    let size: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if size > METADATA_MAX {
+        return Err(s3_error!(MetadataTooLarge, "Your metadata headers exceed the maximum allowed size."));
+    }
+    kept.extend(
+        metadata.into_iter().map(|(name, value)| (format!("{META}{}", name.to_ascii_lowercase()), value)),
+    );
+    Ok(kept)
+}
+
+/// `name=value&...` of the header `x-amz-tagging`.
+pub fn tags_of_header(text: Option<&str>) -> S3Result<BTreeMap<String, String>> {
+    let mut tags = BTreeMap::new();
+    for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decode = |text: &str| crate::listing::percent_decode(&text.replace('+', " "));
+        let bad = || s3_error!(InvalidArgument, "The header 'x-amz-tagging' is not valid.");
+        tags.insert(decode(name).ok_or_else(bad)?, decode(value).ok_or_else(bad)?);
+    }
+    check_tags(&tags)?;
+    Ok(tags)
+}
+
+/// Limits of the tags of an object.
+pub fn check_tags(tags: &BTreeMap<String, String>) -> S3Result<()> {
+    let fits = |(name, value): (&String, &String)| {
+        !name.is_empty() && name.chars().count() <= 128 && value.chars().count() <= 256
+    };
+    if tags.len() > 10 {
+        let message = "Object tags cannot be greater than 10";
+        return Err(errors::with_code("BadRequest", StatusCode::BAD_REQUEST, message));
+    }
+    if !tags.iter().all(fits) {
+        return Err(s3_error!(InvalidTag, "A tag's key or value is too long."));
+    }
+    Ok(())
+}
+
+/// An object's metadata, without the prefix.
+fn metadata(head: &Head) -> Option<s3s::dto::Metadata> {
+    let own = head.headers.iter().filter_map(|(name, value)| Some((name.strip_prefix(META)?, value)));
+    let own: s3s::dto::Metadata = own.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    (!own.is_empty()).then_some(own)
+}
+
+/// The other headers that come back with an object.
+fn headers(head: &Head, overridden: &[(&str, bool)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let is_overridden = |name: &str| overridden.iter().any(|(other, is)| *is && *other == name);
+    for (name, value) in head.headers.iter().filter(|(name, _)| !name.starts_with(META)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
+            && !is_overridden(name.as_str())
+        {
+            headers.insert(name, value);
+        }
+    }
+    let content_type = hyper::header::CONTENT_TYPE;
+    if !headers.contains_key(&content_type) && !is_overridden("content-type") {
+        headers.insert(content_type, HeaderValue::from_static("binary/octet-stream"));
+    }
+    headers
+}
+
+/// Which bytes of an object are asked for.
+struct Wanted {
+    range: std::ops::Range<u64>,
+    is_partial: bool,
+    parts: Option<i32>,
+}
+
+fn wanted(object: &Object, range: Option<Range>, part: Option<i32>) -> S3Result<Wanted> {
+    let size = object.entry.size;
+    if let Some(number) = part {
+        if range.is_some() {
+            return Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber."));
+        }
+        let sizes = if object.head.parts.is_empty() { &[size][..] } else { &object.head.parts };
+        let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        let at = at.filter(|at| *at < sizes.len());
+        let missing = || {
+            let message = "The requested partnumber is not satisfiable";
+            errors::with_code("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, message)
+        };
+        let at = at.ok_or_else(missing)?;
+        let start: u64 = sizes[..at].iter().sum();
+        let count = (!object.head.parts.is_empty()).then_some(sizes.len() as i32);
+        return Ok(Wanted { range: start..start + sizes[at], is_partial: true, parts: count });
+    }
+    match range {
+        None => Ok(Wanted { range: 0..size, is_partial: false, parts: None }),
+        Some(range) => Ok(Wanted { range: range.check(size)?, is_partial: true, parts: None }),
+    }
+}
+
+fn content_range(wanted: &Wanted, size: u64) -> Option<String> {
+    let std::ops::Range { start, end } = wanted.range;
+    (wanted.is_partial && end > start).then(|| format!("bytes {start}-{}/{size}", end - 1))
+}
+
+fn check_read(condition: &ReadCondition, object: &Object) -> S3Result<()> {
+    condition.check(&object.entry).map_err(|why| match why {
+        NotRead::PreconditionFailed => errors::of_refusal(&Refusal::PreconditionFailed),
+        NotRead::NotModified => {
+            let mut error = s3_error!(NotModified);
+            let mut headers = HeaderMap::new();
+            if let Ok(etag) = HeaderValue::try_from(format!("\"{}\"", object.entry.etag)) {
+                headers.insert(hyper::header::ETAG, etag);
+            }
+            error.set_headers(headers);
+            error
+        }
+    })
+}
+
+/// Headers that GET and HEAD have in common.
+macro_rules! describe {
+    ($output:expr, $object:expr, $wanted:expr, $with_checksum:expr) => {{
+        let (entry, head) = (&$object.entry, &$object.head);
+        $output.accept_ranges = Some("bytes".to_owned());
+        $output.content_length = i64::try_from($wanted.range.end - $wanted.range.start).ok();
+        $output.content_range = content_range(&$wanted, entry.size);
+        $output.e_tag = Some(etag(&entry.etag));
+        $output.last_modified = Some(timestamp(entry.mtime));
+        $output.metadata = metadata(head);
+        $output.parts_count = $wanted.parts;
+        if $with_checksum && !$wanted.is_partial {
+            set_checksum!($output, &head.checksum);
+            $output.checksum_type = head.checksum.as_ref().map(kind);
+        }
+    }};
+}
+
+impl Core {
+    /// An object of a bucket.
+    pub async fn object(&self, bucket: &OpenBucket, key: &str) -> S3Result<Object> {
+        match bucket.index.ask(Ask::Get { key: key_of(key)? }).await {
+            Ok(Answer::Object(object)) => Ok(*object),
+            Ok(_) => Err(errors::internal("an object was not answered with an object")),
+            Err(refusal) => Err(self.refused(bucket, &refusal)),
+        }
+    }
+
+    /// PutObject.
+    pub async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let key = key_of(&req.input.key)?;
+        let expected = Expected::of_headers(&req.headers, Algorithm::Crc64Nvme)?;
+        let PutObjectInput { body, metadata, tagging, storage_class, if_match, if_none_match, .. } =
+            req.input;
+        let headers = kept_headers(&req.headers, metadata)?;
+        let tags = tags_of_header(tagging.as_deref())?;
+        let condition = condition(if_match, if_none_match);
+        let tag = self.store.new_tag();
+        let incoming = Incoming {
+            stream: body,
+            expected,
+            trailers: req.trailing_headers,
+            len: req.input.content_length.and_then(|len| u64::try_from(len).ok()),
+            owner: owner(&bucket, &key),
+            may_inline: true,
+            len_max: PUT_MAX,
+        };
+        let received = receive(&self.store, tag, incoming).await?;
+        let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
+        let head = Head { headers, tags, ..Head::default() };
+        let (entry, checksum) =
+            self.commit(&bucket, key, tag, received, head, storage_class, condition).await?;
+        let mut output = PutObjectOutput { e_tag: Some(etag(&entry.etag)), ..PutObjectOutput::default() };
+        set_checksum!(output, &Some(checksum.clone()));
+        output.checksum_type = Some(kind(&checksum));
+        Ok(S3Response::new(output))
+    }
+
+    /// Makes an object of a body.
+    async fn commit(
+        &self,
+        bucket: &OpenBucket,
+        key: Bytes,
+        tag: Tag,
+        received: Received,
+        head: Head,
+        storage_class: String,
+        condition: Condition,
+    ) -> S3Result<(Entry, nacre_s3::Checksum)> {
+        let Received { body, len, md5, checksum, data } = received;
+        let entry = Entry {
+            tag,
+            size: len,
+            mtime: now(),
+            etag: hex(&md5),
+            owner: bucket.record.owner.clone(),
+            storage_class,
+            checksum: checksum.algorithm.clone(),
+        };
+        let head = Head { checksum: Some(checksum.clone()), body, ..head };
+        let object = Box::new(NewObject { entry: entry.clone(), head });
+        let due = now() + self.grace_millis();
+        let put = Ask::Put { key, object, condition, due, upload: None };
+        match bucket.index.ask(put).await {
+            Ok(_) => {
+                data.keep();
+                Ok((entry, checksum))
+            }
+            Err(refusal) => {
+                // It may have been carried out all the same.
+                if matches!(refusal, Refusal::Failed(_)) {
+                    data.keep();
+                }
+                Err(self.refused(bucket, &refusal))
+            }
+        }
+    }
+
+    /// GetObject.
+    pub async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = req.input;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let object = self.object(&bucket, &input.key).await?;
+        let condition = ReadCondition {
+            if_match: etags(input.if_match),
+            if_none_match: etags(input.if_none_match),
+            if_modified_since: input.if_modified_since.as_ref().map(seconds),
+            if_unmodified_since: input.if_unmodified_since.as_ref().map(seconds),
+        };
+        check_read(&condition, &object)?;
+        let wanted = wanted(&object, input.range, input.part_number)?;
+        let overridden = [
+            ("cache-control", input.response_cache_control.is_some()),
+            ("content-disposition", input.response_content_disposition.is_some()),
+            ("content-encoding", input.response_content_encoding.is_some()),
+            ("content-language", input.response_content_language.is_some()),
+            ("content-type", input.response_content_type.is_some()),
+            ("expires", input.response_expires.is_some()),
+        ];
+        let mut output = GetObjectOutput::default();
+        describe!(output, object, wanted, input.checksum_mode.is_some());
+        let tags = object.head.tags.len() as i32;
+        output.tag_count = (tags > 0).then_some(tags);
+        let headers = headers(&object.head, &overridden);
+        output.body = Some(send(&self.store, &object.head.body, wanted.range));
+        Ok(S3Response::with_headers(output, headers))
+    }
+
+    /// HeadObject.
+    pub async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = req.input;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let object = self.object(&bucket, &input.key).await?;
+        let condition = ReadCondition {
+            if_match: etags(input.if_match),
+            if_none_match: etags(input.if_none_match),
+            if_modified_since: input.if_modified_since.as_ref().map(seconds),
+            if_unmodified_since: input.if_unmodified_since.as_ref().map(seconds),
+        };
+        check_read(&condition, &object)?;
+        let wanted = wanted(&object, input.range, input.part_number)?;
+        let mut output = HeadObjectOutput::default();
+        describe!(output, object, wanted, input.checksum_mode.is_some());
+        Ok(S3Response::with_headers(output, headers(&object.head, &[])))
+    }
+
+    /// DeleteObject.
+    pub async fn delete_object(
+        &self,
+        req: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = req.input;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let condition = Condition {
+            mtime: input.if_match_last_modified_time.as_ref().map(seconds),
+            size: input.if_match_size.and_then(|size| u64::try_from(size).ok()),
+            ..condition(input.if_match, None)
+        };
+        self.delete(&bucket, &input.key, condition).await?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete(&self, bucket: &OpenBucket, key: &str, condition: Condition) -> S3Result<()> {
+        let (tag, due) = (self.store.new_tag(), now() + self.grace_millis());
+        let delete = Ask::Delete { key: key_of(key)?, condition, due, tag };
+        bucket.index.ask(delete).await.map(drop).map_err(|refusal| self.refused(bucket, &refusal))
+    }
+
+    /// DeleteObjects.
+    pub async fn delete_objects(
+        &self,
+        req: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let delete = req.input.delete;
+        if delete.objects.len() > DELETES_MAX || delete.objects.is_empty() {
+            return Err(s3_error!(MalformedXML, "one request deletes from 1 to {DELETES_MAX} objects"));
+        }
+        let is_quiet = delete.quiet.unwrap_or(false);
+        let one = async |object: s3s::dto::ObjectIdentifier| {
+            let condition = Condition {
+                mtime: object.last_modified_time.as_ref().map(seconds),
+                size: object.size.and_then(|size| u64::try_from(size).ok()),
+                ..condition(object.e_tag.map(ETagCondition::ETag), None)
+            };
+            let result = self.delete(&bucket, &object.key, condition).await;
+            (object.key, result)
+        };
+        // All at once: the index puts them into few operations.
+        let results = futures_util::future::join_all(delete.objects.into_iter().map(one)).await;
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        for (key, result) in results {
+            match result {
+                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
+                Err(error) => errors.push(s3s::dto::Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(key),
+                    message: error.message().map(str::to_owned),
+                    version_id: None,
+                }),
+            }
+        }
+        let deleted = (!is_quiet).then_some(deleted);
+        let errors = (!errors.is_empty()).then_some(errors);
+        Ok(S3Response::new(DeleteObjectsOutput { deleted, errors, ..DeleteObjectsOutput::default() }))
+    }
+
+    /// The object that a copy is made of.
+    pub async fn copy_source(
+        &self,
+        credentials: &Option<s3s::auth::Credentials>,
+        source: &CopySource,
+        condition: &ReadCondition,
+    ) -> S3Result<(OpenBucket, String, Object)> {
+        let CopySource::Bucket { bucket, key, version_id } = source else {
+            return Err(s3_error!(NotImplemented, "access points are not supported"));
+        };
+        if version_id.as_ref().is_some_and(|version| &**version != "null") {
+            return Err(s3_error!(NoSuchVersion, "The specified version does not exist."));
+        }
+        let bucket = self.open(credentials, bucket).await?;
+        let object = self.object(&bucket, key).await?;
+        // Whatever the condition, a copy that is not made has failed.
+        condition.check(&object.entry).map_err(|_| errors::of_refusal(&Refusal::PreconditionFailed))?;
+        Ok((bucket, key.to_string(), object))
+    }
+
+    /// CopyObject.
+    pub async fn copy_object(
+        &self,
+        req: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let input = req.input;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let key = key_of(&input.key)?;
+        let from = ReadCondition {
+            if_match: etags(input.copy_source_if_match),
+            if_none_match: etags(input.copy_source_if_none_match),
+            if_modified_since: input.copy_source_if_modified_since.as_ref().map(seconds),
+            if_unmodified_since: input.copy_source_if_unmodified_since.as_ref().map(seconds),
+        };
+        let (source_bucket, source_key, source) =
+            self.copy_source(&req.credentials, &input.copy_source, &from).await?;
+        let is = |directive: &str, given: Option<&str>| given == Some(directive);
+        let replaces = is("REPLACE", input.metadata_directive.as_ref().map(|given| given.as_str()));
+        let replaces_tags = is("REPLACE", input.tagging_directive.as_ref().map(|given| given.as_str()));
+        let class = input.storage_class.as_ref().map(|class| class.as_str());
+        let is_itself = source_bucket.record.id == bucket.record.id && source_key == input.key;
+        if is_itself && !replaces && class.is_none() && input.checksum_algorithm.is_none() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "This copy request is illegal because it is trying to copy an object to itself without \
+                 changing the object's metadata, storage class, website redirect location or encryption \
+                 attributes."
+            ));
+        }
+        let headers = match replaces {
+            true => kept_headers(&req.headers, input.metadata)?,
+            false => source.head.headers.clone(),
+        };
+        let tags = match replaces_tags {
+            true => tags_of_header(input.tagging.as_deref())?,
+            false => source.head.tags.clone(),
+        };
+        let algorithm = input.checksum_algorithm.as_ref().and_then(|given| Algorithm::parse(given.as_str()));
+        let storage_class = storage_class_of(class);
+        let tag = self.store.new_tag();
+        let keeps_data = is_itself && algorithm.is_none();
+        let is_inline = matches!(source.head.body, Body::Inline(_)) && algorithm.is_none();
+        let (entry, checksum) = if keeps_data || is_inline && source.head.parts.is_empty() {
+            let entry = Entry {
+                tag,
+                mtime: now(),
+                owner: bucket.record.owner.clone(),
+                storage_class,
+                ..source.entry.clone()
+            };
+            let checksum = source.head.checksum.clone();
+            let head = Head { headers, tags, upload: None, ..source.head };
+            let object = Box::new(NewObject { entry: entry.clone(), head });
+            // Its data may be garbage when it was replaced meanwhile.
+            let unchanged = keeps_data.then_some(source.entry.tag);
+            let condition = Condition { tag: unchanged, ..Condition::default() };
+            let due = now() + self.grace_millis();
+            let put = Ask::Put { key, object, condition, due, upload: None };
+            bucket.index.ask(put).await.map_err(|refusal| match refusal {
+                Refusal::PreconditionFailed | Refusal::NoSuchKey => {
+                    s3_error!(OperationAborted, "The object was changed at the same time. Please try again.")
+                }
+                refusal => self.refused(&bucket, &refusal),
+            })?;
+            (entry, checksum)
+        } else {
+            let stored = source.head.checksum.as_ref().and_then(|sum| Algorithm::parse(&sum.algorithm));
+            let incoming = Incoming {
+                stream: Some(send(&self.store, &source.head.body, 0..source.entry.size)),
+                expected: Expected::none(algorithm.or(stored).unwrap_or(Algorithm::Crc64Nvme)),
+                trailers: None,
+                len: Some(source.entry.size),
+                owner: owner(&bucket, &key),
+                may_inline: true,
+                len_max: PUT_MAX,
+            };
+            let received = receive(&self.store, tag, incoming).await?;
+            let head = Head { headers, tags, ..Head::default() };
+            let condition = Condition::default();
+            let (entry, checksum) =
+                self.commit(&bucket, key, tag, received, head, storage_class, condition).await?;
+            (entry, Some(checksum))
+        };
+        let mut result = CopyObjectResult {
+            e_tag: Some(etag(&entry.etag)),
+            last_modified: Some(timestamp(entry.mtime)),
+            ..CopyObjectResult::default()
+        };
+        set_checksum!(result, &checksum);
+        result.checksum_type = checksum.as_ref().map(kind);
+        let output = CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() };
+        Ok(S3Response::new(output))
+    }
+}
+
+/// Says of data in the pool which object it is for.
+pub fn owner(bucket: &OpenBucket, key: &[u8]) -> String {
+    format!("{}/{}", bucket.record.id, String::from_utf8_lossy(key))
+}
+
+/// Empty for STANDARD.
+pub fn storage_class_of(class: Option<&str>) -> String {
+    class.filter(|class| *class != "STANDARD").unwrap_or_default().to_owned()
+}

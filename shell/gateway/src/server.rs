@@ -1,0 +1,130 @@
+//! The HTTP server: connections, their limits, and the end of the process.
+
+use crate::buckets::Buckets;
+use crate::service::{Core, Service};
+use crate::store::Store;
+use crate::users::{Auth, FirstUser, Users};
+use anyhow::{Context, Result};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nacre_rados::RadosClient;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// A client that does not send its headers within this time is given up; so is one that keeps a connection
+/// without using it.
+const HEADERS_MAX: Duration = Duration::from_secs(60);
+/// The most bytes of a request's headers.
+const HEADERS_BYTES_MAX: usize = 64 << 10;
+const HEADERS_COUNT_MAX: usize = 128;
+/// The most bytes of a request in XML: a thousand keys to delete, or ten thousand parts.
+const XML_MAX: usize = 4 << 20;
+/// How long requests may take to finish when the gateway stops.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
+/// Of the memory, what is for bodies. The rest is for connections and indexes.
+const MEMORY_MIN: u64 = 16 << 20;
+
+/// How a gateway serves.
+#[derive(Clone)]
+pub struct Options {
+    pub listen: SocketAddr,
+    pub region: String,
+    /// Memory for bodies on their way.
+    pub memory: u64,
+    pub connections_max: usize,
+    /// How long the data of a replaced object is kept for those that read it.
+    pub grace: Duration,
+    pub first_user: Option<FirstUser>,
+}
+
+/// A gateway that listens.
+pub struct Gateway {
+    listener: TcpListener,
+    service: S3Service,
+    connections: Arc<Semaphore>,
+}
+
+impl Gateway {
+    /// Listens.
+    pub async fn bind(client: &RadosClient, options: Options) -> Result<Gateway> {
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", options.listen))?;
+        let mebibytes = (options.memory.max(MEMORY_MIN) >> 20) as usize;
+        let store = Arc::new(Store::new(client, Arc::new(Semaphore::new(mebibytes))));
+        let users = Arc::new(Users::new(store.clone(), options.first_user));
+        let buckets = Arc::new(Buckets::new(store.clone()));
+        let core =
+            Core { store, users: users.clone(), buckets, region: options.region, grace: options.grace };
+        let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
+        builder.set_auth(Auth(users));
+        let mut config = S3Config::default();
+        config.xml_max_body_size = XML_MAX;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        let connections = Arc::new(Semaphore::new(options.connections_max));
+        Ok(Gateway { listener, service: builder.build(), connections })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Serves until `stop` ends, and then lets requests finish.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let (stopping, stopped) = watch::channel(false);
+        tokio::pin!(stop);
+        loop {
+            let permit = self.connections.clone().acquire_owned();
+            let accepted = async { (permit.await, self.listener.accept().await) };
+            let (permit, stream) = tokio::select! {
+                () = &mut stop => break,
+                (permit, accepted) = accepted => match accepted {
+                    Ok((stream, _)) => (permit, stream),
+                    Err(e) => {
+                        tracing::warn!("cannot accept a connection: {e}");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                },
+            };
+            let (service, stopped) = (self.service.clone(), stopped.clone());
+            tokio::spawn(async move {
+                connection(stream, service, stopped).await;
+                drop(permit);
+            });
+        }
+        drop(stopped);
+        let _ = stopping.send(true);
+        // Each connection holds a receiver.
+        let _ = tokio::time::timeout(DRAIN_MAX, stopping.closed()).await;
+    }
+}
+
+async fn connection(stream: TcpStream, service: S3Service, mut stopped: watch::Receiver<bool>) {
+    // A small answer must not wait for more to send.
+    let _ = stream.set_nodelay(true);
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_MAX)
+        .max_headers(HEADERS_COUNT_MAX)
+        .max_buf_size(HEADERS_BYTES_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = &mut connection => result,
+        () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(e) = result {
+        tracing::debug!("a connection ended: {e}");
+    }
+}

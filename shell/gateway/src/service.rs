@@ -1,0 +1,233 @@
+//! S3's operations, as `s3s` calls them.
+
+use crate::buckets::{Buckets, OpenBucket};
+use crate::errors;
+use crate::objects::timestamp;
+use crate::store::Store;
+use crate::users::Users;
+use nacre_s3::Refusal;
+use s3s::auth::Credentials;
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, Bucket, BucketLocationConstraint,
+    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput,
+    CreateBucketInput, CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput,
+    DeleteBucketInput, DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
+    DeleteObjectsOutput, GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput,
+    GetBucketVersioningOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
+    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
+    ListPartsInput, ListPartsOutput, Owner, PutObjectInput, PutObjectOutput, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+};
+use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The region whose constraint is written as none.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// What all requests share.
+pub struct Core {
+    pub store: Arc<Store>,
+    pub users: Arc<Users>,
+    pub buckets: Arc<Buckets>,
+    pub region: String,
+    /// How long the data of a replaced object is kept for those that read it.
+    pub grace: Duration,
+}
+
+impl Core {
+    /// The same in milliseconds.
+    pub fn grace_millis(&self) -> u64 {
+        u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The user who sent a request.
+    async fn user(&self, credentials: &Option<Credentials>) -> S3Result<String> {
+        let credentials = credentials.as_ref().ok_or_else(|| s3_error!(AccessDenied, "Access Denied"))?;
+        self.users.user_of(&credentials.access_key).await
+    }
+
+    /// A bucket that the user may use.
+    pub async fn open(&self, credentials: &Option<Credentials>, bucket: &str) -> S3Result<OpenBucket> {
+        self.buckets.open(bucket, &self.user(credentials).await?).await
+    }
+
+    /// What a refusal of the index means to the client.
+    pub fn refused(&self, bucket: &OpenBucket, refusal: &Refusal) -> S3Error {
+        if *refusal == Refusal::NoSuchBucket {
+            self.buckets.forget(&bucket.record.name);
+        }
+        errors::of_refusal(refusal)
+    }
+}
+
+/// The operations that the gateway has.
+#[derive(Clone)]
+pub struct Service(pub Arc<Core>);
+
+#[async_trait::async_trait]
+impl S3 for Service {
+    async fn list_buckets(
+        &self,
+        req: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let user = self.0.user(&req.credentials).await?;
+        let prefix = req.input.prefix.clone().unwrap_or_default();
+        let max = req.input.max_buckets.and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX);
+        let after = req.input.continuation_token.unwrap_or_default();
+        let all = self.0.buckets.list(&user).await?;
+        let mut wanted = all
+            .iter()
+            .filter(|bucket| bucket.name.starts_with(&prefix) && (after.is_empty() || bucket.name > after));
+        let page: Vec<Bucket> = wanted
+            .by_ref()
+            .take(max)
+            .map(|bucket| Bucket {
+                name: Some(bucket.name.clone()),
+                creation_date: Some(timestamp(bucket.created)),
+                bucket_region: None,
+            })
+            .collect();
+        let more = wanted.next().is_some();
+        let next = page.last().and_then(|bucket| bucket.name.clone()).filter(|_| more);
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(page),
+            owner: Some(Owner { display_name: Some(user.clone()), id: Some(user) }),
+            continuation_token: next,
+            prefix: req.input.prefix,
+        }))
+    }
+
+    async fn create_bucket(
+        &self,
+        req: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        let user = self.0.user(&req.credentials).await?;
+        let input = req.input;
+        let constraint = input.create_bucket_configuration.and_then(|it| it.location_constraint);
+        if let Some(constraint) = constraint.as_ref().map(BucketLocationConstraint::as_str)
+            && !constraint.is_empty()
+            && constraint != self.0.region
+        {
+            return Err(s3_error!(
+                InvalidLocationConstraint,
+                "The specified location-constraint is not valid: this is {}",
+                self.0.region
+            ));
+        }
+        if input.object_lock_enabled_for_bucket == Some(true) {
+            return Err(s3_error!(NotImplemented, "object lock is not supported"));
+        }
+        self.0.buckets.create(&input.bucket, &user).await?;
+        let location = Some(format!("/{}", input.bucket));
+        Ok(S3Response::new(CreateBucketOutput { location }))
+    }
+
+    async fn delete_bucket(
+        &self,
+        req: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        let user = self.0.user(&req.credentials).await?;
+        self.0.buckets.delete(&req.input.bucket, &user).await?;
+        Ok(S3Response::new(DeleteBucketOutput::default()))
+    }
+
+    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.0.open(&req.credentials, &req.input.bucket).await?;
+        let bucket_region = Some(self.0.region.clone());
+        Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
+    }
+
+    async fn get_bucket_location(
+        &self,
+        req: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        self.0.open(&req.credentials, &req.input.bucket).await?;
+        let region = Some(self.0.region.clone()).filter(|region| region != DEFAULT_REGION);
+        let location_constraint = region.map(BucketLocationConstraint::from);
+        Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        req: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        self.0.open(&req.credentials, &req.input.bucket).await?;
+        Ok(S3Response::new(GetBucketVersioningOutput::default()))
+    }
+
+    async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        self.0.put_object(req).await
+    }
+    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        self.0.get_object(req).await
+    }
+    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        self.0.head_object(req).await
+    }
+    async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+        self.0.copy_object(req).await
+    }
+    async fn delete_object(
+        &self,
+        req: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        self.0.delete_object(req).await
+    }
+    async fn delete_objects(
+        &self,
+        req: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        self.0.delete_objects(req).await
+    }
+    async fn list_objects(
+        &self,
+        req: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        self.0.list_objects(req).await
+    }
+    async fn list_objects_v2(
+        &self,
+        req: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        self.0.list_objects_v2(req).await
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        req: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        self.0.create_multipart_upload(req).await
+    }
+    async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+        self.0.upload_part(req).await
+    }
+    async fn upload_part_copy(
+        &self,
+        req: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        self.0.upload_part_copy(req).await
+    }
+    async fn complete_multipart_upload(
+        &self,
+        req: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        self.0.complete_multipart_upload(req).await
+    }
+    async fn abort_multipart_upload(
+        &self,
+        req: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        self.0.abort_multipart_upload(req).await
+    }
+    async fn list_parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+        self.0.list_parts(req).await
+    }
+    async fn list_multipart_uploads(
+        &self,
+        req: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        self.0.list_multipart_uploads(req).await
+    }
+}
