@@ -63,6 +63,24 @@ const TYPES: [&str; 12] =
 const REPLICATED: u8 = 1;
 const ERASURE: u8 = 3;
 
+/// A step of a rule for an erasure-coded pool.
+#[derive(Clone, Copy, Debug)]
+pub struct ErasureStep<'a> {
+    /// Whether it chooses an OSD within each bucket.
+    pub leaf: bool,
+    /// The type of bucket
+    pub kind: &'a str,
+    /// How many. 0: as many as the pool has shards.
+    pub count: i32,
+}
+
+/// One OSD in each of as many buckets of a type as the pool has copies.
+fn replicated_rule(from: i32, kind: i32) -> Rule {
+    let op = if kind == 0 { Op::ChooseFirstN } else { Op::ChooseLeafFirstN };
+    let steps = vec![Op::Take.step(from, 0), op.step(0, kind), Op::Emit.step(0, 0)];
+    Rule { ruleset: 0, kind: REPLICATED, min_size: 1, max_size: 10, steps }
+}
+
 impl CrushMap {
     /// What a new cluster has: the types, an empty root "default", and "replicated_rule", which puts
     /// replicas on different items of type `failure_domain` (0: OSDs, 1: hosts).
@@ -70,7 +88,8 @@ impl CrushMap {
         let mut map = CrushMap::default();
         map.types = (0..).zip(TYPES).map(|(id, name)| (id, String::from(name))).collect();
         let root = map.add_bucket("default", "root").expect("an empty map has room");
-        map.add_rule("replicated_rule", root, failure_domain, false).expect("an empty map has room");
+        map.add_rule("replicated_rule", replicated_rule(root, failure_domain))
+            .expect("an empty map has room");
         map
     }
 
@@ -221,7 +240,10 @@ impl CrushMap {
         failure_domain: &str,
         class: Option<&str>,
     ) -> Result<u32, EditError> {
-        self.create_rule(name, root, failure_domain, class, false)
+        let from = self.source_of_rule(name, root, class)?;
+        let kind =
+            self.type_by_name(failure_domain).ok_or_else(|| EditError::NoType(failure_domain.into()))?;
+        self.add_rule(name, replicated_rule(from, kind))
     }
 
     /// The same for erasure-coded pools, whose positions must not move.
@@ -232,55 +254,59 @@ impl CrushMap {
         failure_domain: &str,
         class: Option<&str>,
     ) -> Result<u32, EditError> {
-        self.create_rule(name, root, failure_domain, class, true)
+        let leaf = ErasureStep { leaf: true, kind: failure_domain, count: 0 };
+        self.create_erasure_rule_in_steps(name, root, class, &[leaf], 20)
     }
 
-    fn create_rule(
+    /// The same in several steps, for at most so many shards: for example two racks, and four hosts in each.
+    pub fn create_erasure_rule_in_steps(
         &mut self,
         name: &str,
         root: &str,
-        failure_domain: &str,
         class: Option<&str>,
-        indep: bool,
+        steps: &[ErasureStep<'_>],
+        max_size: u8,
     ) -> Result<u32, EditError> {
+        let from = self.source_of_rule(name, root, class)?;
+        let mut choose = vec![Op::SetChooseLeafTries.step(5, 0), Op::SetChooseTries.step(100, 0)];
+        choose.push(Op::Take.step(from, 0));
+        for step in steps {
+            let kind = self.type_by_name(step.kind).ok_or_else(|| EditError::NoType(step.kind.into()))?;
+            let op = if step.leaf && kind != 0 { Op::ChooseLeafIndep } else { Op::ChooseIndep };
+            choose.push(op.step(step.count, kind));
+        }
+        choose.push(Op::Emit.step(0, 0));
+        self.add_rule(name, Rule { ruleset: 0, kind: ERASURE, min_size: 3, max_size, steps: choose })
+    }
+
+    /// The bucket that a new rule takes from: a root, or its shadow of a device class.
+    fn source_of_rule(&self, name: &str, root: &str, class: Option<&str>) -> Result<i32, EditError> {
         check_name(name)?;
         if self.rule_by_name(name).is_some() {
             return Err(EditError::Exists(name.into()));
         }
         let mut from = self.existing(root)?;
-        let kind =
-            self.type_by_name(failure_domain).ok_or_else(|| EditError::NoType(failure_domain.into()))?;
         if let Some(class) = class {
             let shadow = self.class_by_name(class).and_then(|class| self.shadows.get(&from)?.get(&class));
             let none = || EditError::NoClass { root: root.into(), class: class.into() };
             from = *shadow.ok_or_else(none)?;
         }
-        self.add_rule(name, from, kind, indep)
+        Ok(from)
     }
 
-    fn add_rule(&mut self, name: &str, root: i32, kind: i32, indep: bool) -> Result<u32, EditError> {
+    /// Adds a rule with the first free id.
+    fn add_rule(&mut self, name: &str, mut rule: Rule) -> Result<u32, EditError> {
         let used = |id: usize| {
             self.rules.get(id).is_some_and(Option::is_some)
                 || self.rules.iter().flatten().any(|rule| usize::from(rule.ruleset) == id)
         };
         // The id is the mask's ruleset as well, which is a byte.
         let id = (0..=usize::from(u8::MAX)).find(|&id| !used(id)).ok_or(EditError::NoRuleId)?;
-        let choose = match (indep, kind) {
-            (false, 0) => Op::ChooseFirstN,
-            (false, _) => Op::ChooseLeafFirstN,
-            (true, 0) => Op::ChooseIndep,
-            (true, _) => Op::ChooseLeafIndep,
-        };
-        let mut steps = Vec::new();
-        if indep {
-            steps.extend([Op::SetChooseLeafTries.step(5, 0), Op::SetChooseTries.step(100, 0)]);
-        }
-        steps.extend([Op::Take.step(root, 0), choose.step(0, kind), Op::Emit.step(0, 0)]);
-        let (rule_kind, min_size, max_size) = if indep { (ERASURE, 3, 20) } else { (REPLICATED, 1, 10) };
+        rule.ruleset = id as u8;
         if self.rules.len() <= id {
             self.rules.resize(id + 1, None);
         }
-        self.rules[id] = Some(Rule { ruleset: id as u8, kind: rule_kind, min_size, max_size, steps });
+        self.rules[id] = Some(rule);
         self.rule_names.insert(id as i32, name.into());
         Ok(id as u32)
     }

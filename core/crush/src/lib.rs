@@ -17,7 +17,7 @@ mod tree;
 mod validate;
 mod weight_sets;
 
-pub use build::{EditError, Location};
+pub use build::{EditError, ErasureStep, Location};
 pub use map::{Bucket, ChooseArg, ChooseArgs, CrushMap, ITEM_NONE, Items, Op, Rule, RuleStep, Tunables};
 pub use tree::Node;
 pub use validate::Invalid;

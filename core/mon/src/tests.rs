@@ -415,6 +415,7 @@ mod crashes;
 mod crush_location;
 mod damage;
 mod encodings;
+mod erasure;
 mod forced;
 mod formats;
 mod host_devices;

@@ -17,7 +17,7 @@ mod value;
 pub use conf_file::{ConfFileError, Section, parse_conf_file};
 pub use overrides::{Overrides, Refused, no_such};
 pub use used::{Daemon, Used};
-pub use value::{ParseError, Value};
+pub use value::{ParseError, Value, bytes};
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -198,7 +198,7 @@ fn scaled<T: Whole>(text: &str) -> Result<T, ParseError> {
 }
 
 /// Bytes, of which `2K`, `2KB` and `2Ki` are 2048.
-fn bytes(text: &str) -> Result<u64, ParseError> {
+pub fn bytes(text: &str) -> Result<u64, ParseError> {
     if text.is_empty() {
         return Err(invalid("strict_iecstrtoll: value not specified"));
     }

@@ -4,9 +4,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// Values and the boundary, from the bottom up, and what each may use. All crates above may use all of them.
-const BASE: [(&str, &[&str]); 9] = [
+const BASE: [(&str, &[&str]); 10] = [
     ("base", &[]),
     ("options", &["base"]),
+    ("erasure", &["base"]),
     ("perf", &[]),
     ("wire", &["base"]),
     ("crush", &["wire", "base"]),

@@ -9,7 +9,7 @@ use nacre_command::parse_osd;
 use nacre_crush::{CrushMap, EditError, Location, Op, Rule, Tunables};
 use nacre_proto::maps::OsdMap;
 use nacre_wire::from_slice;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 pub const COMMANDS: &[Row] = &[
@@ -41,10 +41,6 @@ pub const COMMANDS: &[Row] = &[
     ("osd crush rm", "remove an item", rm),
     ("osd crush remove", "remove an item", rm),
     ("osd setcrushmap", "take a whole map", set_map),
-    ("osd erasure-code-profile ls", "list the erasure code profiles", profile_ls),
-    ("osd erasure-code-profile get", "show an erasure code profile", profile_get),
-    ("osd erasure-code-profile set", "create an erasure code profile", profile_set),
-    ("osd erasure-code-profile rm", "remove an erasure code profile", profile_rm),
 ];
 
 // ---- rules ----
@@ -709,77 +705,4 @@ fn check_fits(map: &OsdMap, crush: &CrushMap) -> Result<(), Refusal> {
         return Err(refuse(errno::EINVAL, text));
     }
     Ok(())
-}
-
-// ---- erasure code profiles ----
-
-fn profile_ls(call: &mut Call<'_>) -> Outcome {
-    let names: Vec<&String> = call.state.osdmap.map.erasure_code_profiles.keys().collect();
-    call.show(json!(names), || names.iter().map(|name| format!("{name}\n")).collect())
-}
-
-fn profile_get(call: &mut Call<'_>) -> Outcome {
-    let name = call.args.text("name")?;
-    let Some(profile) = call.state.osdmap.map.erasure_code_profiles.get(&name) else {
-        return Err(refuse(errno::ENOENT, format!("unknown erasure code profile '{name}'")));
-    };
-    let value: Map<String, Value> = profile.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
-    call.show(value.into(), || profile.iter().map(|(k, v)| format!("{k}={v}\n")).collect())
-}
-
-fn profile_set(call: &mut Call<'_>) -> Outcome {
-    let name = call.args.text("name")?;
-    let defaults = [
-        ("crush-device-class", ""),
-        ("crush-failure-domain", "host"),
-        ("crush-root", "default"),
-        ("jerasure-per-chunk-alignment", "false"),
-        ("k", "2"),
-        ("m", "2"),
-        ("plugin", "jerasure"),
-        ("technique", "reed_sol_van"),
-        ("w", "8"),
-    ];
-    let mut profile: std::collections::BTreeMap<String, String> =
-        defaults.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    for pair in call.args.list("profile") {
-        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
-        profile.insert(key.to_string(), value.to_string());
-    }
-    for key in ["k", "m"] {
-        let n: Option<u8> = profile[key].parse().ok().filter(|n| (1..=32).contains(n));
-        n.ok_or_else(|| refuse(errno::EINVAL, format!("{key}={} must be from 1 to 32", profile[key])))?;
-    }
-    if !matches!(&*profile["plugin"], "jerasure" | "isa") {
-        let text = format!("not built yet: erasure code plugin '{}'", profile["plugin"]);
-        return Err(refuse(errno::EOPNOTSUPP, text));
-    }
-    match call.pending.map().erasure_code_profiles.get(&name) {
-        Some(have) if *have == profile => return Answer::said(""),
-        Some(_) if !call.args.flag("force") => {
-            let text = format!(
-                "will not override erasure code profile {name} because the existing profile is different"
-            );
-            return Err(refuse(errno::EPERM, text));
-        }
-        _ => {}
-    }
-    call.pending.edit(|inc| inc.new_erasure_code_profiles.insert(name, profile));
-    Answer::said("")
-}
-
-fn profile_rm(call: &mut Call<'_>) -> Outcome {
-    let name = call.args.text("name")?;
-    let map = call.pending.map().clone();
-    if !map.erasure_code_profiles.contains_key(&name) {
-        return Answer::said(format!("erasure-code-profile {name} does not exist"));
-    }
-    if let Some((id, _)) =
-        map.pools.iter().find(|(_, pool)| pool.is_erasure() && pool.erasure_code_profile == name)
-    {
-        let pool = map.pool_name(*id).unwrap_or_default();
-        return Err(refuse(errno::EBUSY, format!("erasure-code-profile {name} is used by pool '{pool}'")));
-    }
-    call.pending.edit(|inc| inc.old_erasure_code_profiles.push(name));
-    Answer::said("")
 }

@@ -20,6 +20,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
+mod erasure;
 mod host_admin;
 mod host_devices;
 mod hosts;
@@ -152,6 +153,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             pool_set::COMMANDS,
             crush::COMMANDS,
             crush_tune::COMMANDS,
+            erasure::COMMANDS,
             reweight::COMMANDS,
             pg::COMMANDS,
             scrub::COMMANDS,

@@ -1,0 +1,113 @@
+//! Erasure code profiles and their rules.
+
+use super::*;
+
+fn set(t: &mut TestMon, name: &str, profile: &[&str], force: bool) -> (i32, String) {
+    let command = json!({
+        "prefix": "osd erasure-code-profile set", "name": name, "profile": profile, "force": force,
+    });
+    let (code, said, _) = t.command(command);
+    (code, said)
+}
+
+fn get(t: &mut TestMon, name: &str) -> String {
+    t.run(json!({ "prefix": "osd erasure-code-profile get", "name": name }))
+}
+
+#[test]
+fn profile_is_completed_with_the_defaults_of_its_plugin() {
+    let (mut t, _) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "a", &["k=4", "m=2", "crush-failure-domain=osd"], false), (0, String::new()));
+    let completed = "crush-device-class=\ncrush-failure-domain=osd\ncrush-root=default\n\
+                     jerasure-per-chunk-alignment=false\nk=4\nm=2\nplugin=jerasure\ntechnique=reed_sol_van\nw=8\n";
+    assert_eq!(get(&mut t, "a"), completed);
+    // Another plugin takes none of the default profile's settings.
+    assert_eq!(set(&mut t, "b", &["plugin=isa"], false).0, 0);
+    assert!(get(&mut t, "b").contains("k=7\nm=3\nplugin=isa\ntechnique=reed_sol_van\n"));
+    // The same again is no change.
+    assert_eq!(set(&mut t, "a", &["k=4", "m=2", "crush-failure-domain=osd"], false), (0, String::new()));
+}
+
+#[test]
+fn wrong_profile_is_refused_with_the_text_of_its_plugin() {
+    let (mut t, _) = TestMon::with_osds(3);
+    for (profile, code, text) in [
+        (&["k=1"][..], -22, "k=1 must be >= 2"),
+        (
+            &["plugin=lrc", "k=4", "m=2"],
+            -22,
+            "All of k, m, l must be set or none of them in {k=4,l=-1,m=2,plugin=lrc}",
+        ),
+        (
+            &["stripe_unit=100"],
+            -22,
+            "stripe_unit 100 does not match ec profile alignment. Would be padded to 128",
+        ),
+        (
+            &["stripe_unit=8000"],
+            -22,
+            "stripe_unit should be a multiple of 4096 bytes for best performance.use --force to override this check",
+        ),
+        (
+            &["ruleset-root=x"],
+            -22,
+            "property 'ruleset-root' is no longer supported; try 'crush-root' instead",
+        ),
+    ] {
+        assert_eq!(set(&mut t, "p", profile, false), (code, text.to_string()), "{profile:?}");
+    }
+    assert_eq!(set(&mut t, "p", &["plugin=shec"], false).0, -95);
+    assert_eq!(set(&mut t, "p", &["stripe_unit=8000"], true).0, 0);
+}
+
+#[test]
+fn profile_is_replaced_only_by_force_and_kept_while_used() {
+    let (mut t, _) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "p", &["k=2", "m=1"], false).0, 0);
+    let (code, said) = set(&mut t, "p", &["k=3", "m=1"], false);
+    assert_eq!(code, -1);
+    let shown = |k: u8| {
+        format!(
+            "{{crush-device-class=,crush-failure-domain=host,crush-root=default,\
+             jerasure-per-chunk-alignment=false,k={k},m=1,plugin=jerasure,technique=reed_sol_van,w=8}}"
+        )
+    };
+    assert_eq!(
+        said,
+        format!(
+            "will not override erasure code profile p because the existing profile {} is different from the \
+             proposed profile {}",
+            shown(2),
+            shown(3)
+        )
+    );
+    assert_eq!(set(&mut t, "p", &["k=3", "m=1"], true).0, 0);
+    assert!(get(&mut t, "p").contains("k=3\n"));
+    let rm = json!({ "prefix": "osd erasure-code-profile rm", "name": "p" });
+    assert_eq!(t.command(rm.clone()).0, 0);
+    assert_eq!(t.command(rm).1, "erasure-code-profile p does not exist");
+}
+
+#[test]
+fn rule_has_the_steps_of_its_profile() {
+    let (mut t, _) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "p", &["k=4", "m=2", "crush-failure-domain=osd"], false).0, 0);
+    let local = ["plugin=lrc", "k=4", "m=2", "l=3", "crush-locality=rack"];
+    assert_eq!(set(&mut t, "local", &local, false).0, 0);
+    let create = |name: &str, profile: &str| json!({ "prefix": "osd crush rule create-erasure", "name": name, "profile": profile });
+    assert_eq!(t.command(create("coded", "p")).1, "created rule coded at 1");
+    assert_eq!(t.command(create("coded", "p")).1, "rule coded already exists");
+    assert_eq!(t.command(create("racks", "local")).0, 0);
+    assert_eq!(t.command(create("none", "unknown")).0, -22);
+    let rule = |t: &mut TestMon, name: &str| -> Value {
+        let dump = t.run(json!({ "prefix": "osd crush rule dump", "name": name, "format": "json" }));
+        serde_json::from_str(&dump).unwrap()
+    };
+    let coded = rule(&mut t, "coded");
+    assert_eq!((&coded["type"], &coded["min_size"], &coded["max_size"]), (&json!(3), &json!(3), &json!(6)));
+    assert_eq!(coded["steps"][3], json!({ "op": "choose_indep", "num": 0, "type": "osd" }));
+    let racks = rule(&mut t, "racks");
+    assert_eq!(racks["max_size"], 8);
+    assert_eq!(racks["steps"][3], json!({ "op": "choose_indep", "num": 2, "type": "rack" }));
+    assert_eq!(racks["steps"][4], json!({ "op": "chooseleaf_indep", "num": 4, "type": "host" }));
+}
