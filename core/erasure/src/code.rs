@@ -10,8 +10,8 @@ pub struct Code {
     data: Vec<usize>,
     /// For each shard its factors of the parts of the data.
     rows: Vec<Vec<u8>>,
-    /// Groups of shards in which each can be computed from the others, small ones first. Empty for codes where any
-    /// k shards are as good as any others.
+    /// Groups of shards in which each can be computed from the others, small ones first. Empty for codes
+    /// where any k shards are as good as any others.
     groups: Vec<Vec<usize>>,
 }
 
@@ -32,8 +32,8 @@ impl Code {
         Code { data: (0..k).collect(), rows, groups: Vec::new() }
     }
 
-    /// Locally repairable: `layers` name for each layer the shards that it reads and those that it computes. A layer
-    /// may read what an earlier one computed. `data` are the shards that hold data, of `n`.
+    /// Locally repairable: `layers` name for each layer the shards that it reads and those that it computes.
+    /// A layer may read what an earlier one computed. `data` are the shards that hold data, of `n`.
     ///
     /// None if a shard is neither data nor computed, or is computed twice.
     pub fn layered(n: usize, data: Vec<usize>, layers: &[(Vec<usize>, Vec<usize>)]) -> Option<Code> {
@@ -106,13 +106,14 @@ impl Code {
         Kernel::best().add_products(&terms, to);
     }
 
-    /// Changes a parity shard as the `j`th part of the data changed: `delta` is its old content XOR its new one.
+    /// Changes a parity shard as the `j`th part of the data changed: `delta` is its old content XOR its new
+    /// one.
     pub fn apply_delta(&self, shard: usize, j: usize, delta: &[u8], parity: &mut [u8]) {
         Kernel::best().add_products(&[(self.factor(shard, j), delta)], parity);
     }
 
-    /// How to compute the wanted shards from available ones. Those that come first are preferred, and few are taken
-    /// where a group of a locally repairable code has them. None if they do not suffice.
+    /// How to compute the wanted shards from available ones. Those that come first are preferred, and few are
+    /// taken where a group of a locally repairable code has them. None if they do not suffice.
     pub fn plan(&self, wanted: &[usize], available: &[usize]) -> Option<DecodePlan> {
         let mut sources: Vec<usize> = Vec::new();
         // What a group repairs by itself needs no more shards than the group has.

@@ -7,8 +7,8 @@ const POLYNOMIAL: u8 = 0x1d;
 /// `PRODUCTS[a][b]` is a times b.
 pub static PRODUCTS: [[u8; 256]; 256] = products();
 
-/// For each factor its products with the low and with the high half of a byte. Their sum is the product with the
-/// byte: vector instructions look 16 bytes or more up at a time.
+/// For each factor its products with the low and with the high half of a byte. Their sum is the product with
+/// the byte: vector instructions look 16 bytes or more up at a time.
 pub static HALVES: [[[u8; 16]; 2]; 256] = halves();
 
 /// For each factor the matrix of bits that multiplies by it, as the instruction `gf2p8affineqb` takes it.
@@ -81,6 +81,7 @@ const fn affine() -> [u64; 256] {
     table
 }
 
+/// The product.
 pub fn mul(a: u8, b: u8) -> u8 {
     PRODUCTS[usize::from(a)][usize::from(b)]
 }

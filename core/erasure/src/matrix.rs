@@ -2,11 +2,12 @@
 
 use crate::gf::{inverse, mul};
 
-/// The parity rows of a code with any `k` data and `m` parity shards. All squares cut out of it are invertible,
-/// so any k of its shards give all others. The first row is all ones: with one parity it is a plain XOR.
+/// The parity rows of a code with any `k` data and `m` parity shards. All squares cut out of it are
+/// invertible, so any k of its shards give all others. The first row is all ones: with one parity it is a
+/// plain XOR.
 ///
-/// It is a Cauchy matrix, 1 / (x_i + y_j) with distinct x and y, whose columns are divided by their first entry.
-/// Scaling a column keeps that property.
+/// It is a Cauchy matrix, 1 / (x_i + y_j) with distinct x and y, whose columns are divided by their first
+/// entry. Scaling a column keeps that property.
 pub fn cauchy(k: usize, m: usize) -> Vec<Vec<u8>> {
     assert!(k + m <= 256, "k + m is checked before");
     let entry = |i: usize, j: usize| inverse((k + i) as u8 ^ j as u8);

@@ -1,4 +1,5 @@
-//! Erasure code profiles: what administrators set, checked and completed as Ceph's plugins do, with their texts.
+//! Erasure code profiles: what administrators set, checked and completed as Ceph's plugins do, with their
+//! texts.
 //!
 //! A plugin and a technique decide which settings there are, which values they may have, and how long chunks
 //! are. Clients never see what is in a parity chunk, so all techniques are stored in one way: as the code in
@@ -33,6 +34,7 @@ pub struct Profile {
 /// What is wrong with a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
+    /// Positive, from `errno`.
     pub errno: i32,
     /// Lines, each of them a fault.
     pub text: String,
@@ -69,6 +71,7 @@ impl Profile {
         }
     }
 
+    /// The code, and which shard holds what.
     pub fn code(&self) -> &Code {
         &self.code
     }

@@ -59,6 +59,7 @@ impl Constraint {
     }
 }
 
+/// Whether an argument is as a constraint says.
 pub fn admits(how: How, value: &str, argument: &str) -> bool {
     match how {
         How::Equal => argument == value,

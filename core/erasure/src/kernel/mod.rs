@@ -1,5 +1,5 @@
-//! The inner loop of all codes: a sum of products of byte strings, by the best instructions that the processor
-//! has. All kernels give the same bytes; `scalar` is what the others are tested against.
+//! The inner loop of all codes: a sum of products of byte strings, by the best instructions that the
+//! processor has. All kernels give the same bytes; `scalar` is what the others are tested against.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;

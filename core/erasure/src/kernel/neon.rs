@@ -6,6 +6,7 @@ use super::{GRAIN, Kernel};
 use crate::gf::HALVES;
 use std::arch::aarch64::*;
 
+/// What this processor can run.
 pub fn available() -> Option<Kernel> {
     let has = std::arch::is_aarch64_feature_detected!("neon");
     has.then_some(Kernel { name: "neon", add_products })

@@ -2,6 +2,7 @@
 
 use crate::gf::PRODUCTS;
 
+/// See `AddProducts`.
 pub fn add_products(terms: &[(u8, &[u8])], target: &mut [u8]) {
     for (factor, source) in terms {
         let row = &PRODUCTS[usize::from(*factor)];

@@ -6,6 +6,7 @@ use super::{GRAIN, Kernel};
 use crate::gf::{AFFINE, HALVES};
 use std::arch::x86_64::*;
 
+/// What this processor can run, the fastest first.
 pub fn available() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     if is_x86_feature_detected!("avx2") {
@@ -39,7 +40,8 @@ fn check(terms: &[(u8, &[u8])], target: &[u8]) {
 #[target_feature(enable = "avx2")]
 fn load(from: &[u8], at: usize) -> __m256i {
     debug_assert!(at + 32 <= from.len());
-    // SAFETY: callers stay below the length, a multiple of `GRAIN` that `check` compared. No alignment is needed.
+    // SAFETY: callers stay below the length, a multiple of `GRAIN` that `check` compared. No alignment is
+    // needed.
     unsafe { _mm256_loadu_si256(from.as_ptr().add(at).cast()) }
 }
 

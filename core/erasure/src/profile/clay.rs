@@ -1,5 +1,6 @@
-//! The plugin `clay`. Its settings and chunk sizes are Ceph's. The data is stored as a Reed-Solomon code with the
-//! same k and m: repairing a shard reads k shards, and not the parts of d shards that a Clay code would read.
+//! The plugin `clay`. Its settings and chunk sizes are Ceph's. The data is stored as a Reed-Solomon code with
+//! the same k and m: repairing a shard reads k shards, and not the parts of d shards that a Clay code would
+//! read.
 
 use super::settings::Checks;
 use super::{Chunks, ISA_ALIGNMENT, Profile, ProfileError, Settings, invalid, jerasure};
@@ -7,6 +8,7 @@ use super::{Chunks, ISA_ALIGNMENT, Profile, ProfileError, Settings, invalid, jer
 /// The plugin divides chunks into q^t pieces for at most so many chunks.
 const CHUNKS_MAX: i64 = 254;
 
+/// Checks and completes the settings.
 pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
     let mut checks = Checks::new(settings);
     let (k, m) = (checks.int("k", 4), checks.int("m", 2));

@@ -27,6 +27,7 @@ struct Numbers {
     w: i64,
 }
 
+/// Checks and completes the settings.
 pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
     let technique = settings.get("technique").cloned().unwrap_or_default();
     if !TECHNIQUES.contains(&&*technique) {
@@ -64,8 +65,8 @@ fn numbers(checks: &mut Checks<'_>, k: i64, m: i64, w: i64) -> Numbers {
     numbers
 }
 
-/// Chunks of a technique that works on so many bytes of each chunk at a time. Numbers that were found wrong are
-/// limited here, as their chunks are not used.
+/// Chunks of a technique that works on so many bytes of each chunk at a time. Numbers that were found wrong
+/// are limited here, as their chunks are not used.
 fn padded(k: i64, bytes: u64) -> Chunks {
     let k = k.clamp(1, SHARDS_MAX as i64);
     let unit = bytes * INT;

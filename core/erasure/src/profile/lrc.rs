@@ -1,5 +1,6 @@
-//! The plugin `lrc`: codes in layers, so that one lost shard is repaired from few others. Either from k, m and l,
-//! the number of shards in a group without its local parity, or from layers that an administrator writes.
+//! The plugin `lrc`: codes in layers, so that one lost shard is repaired from few others. Either from k, m
+//! and l, the number of shards in a group without its local parity, or from layers that an administrator
+//! writes.
 
 use super::settings::Checks;
 use super::{Chunks, Profile, ProfileError, Settings, invalid};
@@ -17,6 +18,7 @@ pub struct RuleStep {
     pub count: i64,
 }
 
+/// Checks and completes the settings.
 pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
     let generated = from_kml(settings)?;
     settings.add("crush-root", "default");

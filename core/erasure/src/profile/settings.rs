@@ -64,12 +64,15 @@ pub struct Checks<'a> {
 }
 
 impl Checks<'_> {
+    /// Nothing is checked yet.
     pub fn new(settings: &mut Settings) -> Checks<'_> {
         Checks { settings, faults: Vec::new() }
     }
+    /// Notes a fault.
     pub fn fault(&mut self, text: String) {
         self.faults.push(text);
     }
+    /// What is checked.
     pub fn settings(&mut self) -> &mut Settings {
         self.settings
     }
@@ -94,6 +97,7 @@ impl Checks<'_> {
         self.settings.add(name, "false");
         matches!(&*self.settings[name], "yes" | "true")
     }
+    /// At least two data chunks and one parity.
     pub fn k_and_m(&mut self, k: i64, m: i64) {
         if k < 2 {
             self.fault(format!("k={k} must be >= 2"));

@@ -66,8 +66,8 @@ fn proposed(call: &Call<'_>) -> Result<Settings, Refusal> {
     let mut named = Settings::default();
     for pair in call.args.list("profile") {
         let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
-        if key.starts_with("ruleset-") {
-            let text = format!("property '{key}' is no longer supported; try 'crush-{}' instead", &key[8..]);
+        if let Some(rest) = key.strip_prefix("ruleset-") {
+            let text = format!("property '{key}' is no longer supported; try 'crush-{rest}' instead");
             return Err(refuse(errno::EINVAL, text));
         }
         named.insert(key.to_string(), value.to_string());
