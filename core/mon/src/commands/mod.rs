@@ -138,7 +138,7 @@ type Row = (&'static str, &'static str, Handler);
 fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
     static BUILT: OnceLock<BTreeMap<&'static str, (&'static str, Handler)>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let tables: [&[Row]; 35] = [
+        let tables: &[&[Row]] = &[
             cluster::COMMANDS,
             usage::COMMANDS,
             monitors::COMMANDS,
@@ -176,7 +176,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             placement::COMMANDS,
             upgrade::COMMANDS,
         ];
-        tables.into_iter().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
+        tables.iter().copied().flatten().map(|&(prefix, help, handler)| (prefix, (help, handler))).collect()
     })
 }
 
