@@ -312,6 +312,7 @@ impl Mon {
                 self.expire_waiting(now, out);
                 self.request_join(out);
                 self.report_to_leader(now, out);
+                self.note_silent_members(now, out);
             }
             TIMER_REDIAL => self.update_peers(out),
             TIMER_FAILURES => self.proposals.failures_due = true,
@@ -326,13 +327,9 @@ impl Mon {
         }
         if let Some((id, was_open)) = self.peers.closed(conn) {
             if was_open {
-                let name = self.state.as_ref().and_then(|state| state.monmap.members.get(&id));
-                let name = name.cloned().unwrap_or_else(|| format!("(member {id})"));
-                out.push(Effect::Log { level: Level::Warn, text: format!("lost mon.{name}: {why}") });
+                self.log_lost(id, &why.to_string(), out);
             }
-            self.consensus.raft().unreachable(id);
-            self.services.osd.sessions.lost(id);
-            self.proposals.failures_due = true;
+            self.on_unreachable(id);
             out.push(Effect::Arm { timer: TIMER_REDIAL, after: REDIAL });
         }
         // We ask in the session that we dialled, and it answers in its own.
@@ -340,6 +337,19 @@ impl Mon {
         if monitor.is_some() && monitor == self.consensus.leader {
             self.make_clients_resend(out);
         }
+    }
+
+    fn log_lost(&mut self, id: u64, why: &str, out: &mut Vec<Effect>) {
+        let name = self.state.as_ref().and_then(|state| state.monmap.members.get(&id));
+        let name = name.cloned().unwrap_or_else(|| format!("(member {id})"));
+        out.push(Effect::Log { level: Level::Warn, text: format!("lost mon.{name}: {why}") });
+    }
+
+    /// Another monitor cannot be reached any more, or still not.
+    fn on_unreachable(&mut self, id: u64) {
+        self.consensus.raft().unreachable(id);
+        self.services.osd.sessions.lost(id);
+        self.proposals.failures_due = true;
     }
 
     fn on_opened(&mut self, now: Now, conn: ConnId, peer: Peer, out: &mut Vec<Effect>) {

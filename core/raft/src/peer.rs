@@ -27,6 +27,11 @@ impl PeerMessage {
     pub fn from(&self) -> u64 {
         self.0.from
     }
+    /// Whether it answers a message that only a leader sends.
+    pub fn is_answer(&self) -> bool {
+        let kind = self.0.get_msg_type();
+        matches!(kind, MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
+    }
     /// What was proposed and comes with this message.
     pub fn proposals(&self) -> impl Iterator<Item = &[u8]> {
         self.0.entries.iter().map(proposal).filter(|data| !data.is_empty())

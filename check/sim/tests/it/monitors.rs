@@ -1,7 +1,7 @@
 //! Monitors that join and leave.
 
-use nacre_sim::Cluster;
-use serde_json::json;
+use nacre_sim::{Cluster, Seed};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// One more monitor joins, and `old` leaves for good.
@@ -49,7 +49,7 @@ fn restarted_removed_monitor_sends_the_new_monitor_map() {
 
 #[test]
 fn a_monitor_that_was_paused_while_it_was_removed_serves_no_requests_afterwards() {
-    let mut c = Cluster::new(nacre_sim::Seed(32), 3, 3, 1, false).up();
+    let mut c = Cluster::new(Seed(32), 3, 3, 1, false).up();
     let removed = c.mons[1];
     c.world.pause(removed);
     c.command(&json!({ "prefix": "mon rm", "name": "b" }));
@@ -76,4 +76,31 @@ fn monitors_join_in_any_order() {
     c.command(&first);
     c.wait_monitors().unwrap();
     assert_eq!(c.mons.len(), 3);
+}
+
+/// Found by pulling a host's cable: its monitor was in the quorum for two minutes, until its sessions ended.
+#[test]
+fn monitor_that_does_not_answer_is_named_until_it_does() {
+    let mut c = Cluster::new(Seed(35), 3, 3, 1, false).up();
+    let ask = |c: &mut Cluster, prefix: &str| {
+        let text = c.command(&json!({ "prefix": prefix, "format": "json", "detail": "detail" }));
+        serde_json::from_str::<Value>(&text).expect("it was asked for JSON")
+    };
+    let leader = ask(&mut c, "quorum_status")["quorum_leader_name"].clone();
+    let hung = if leader == "c" { 1 } else { 2 };
+    c.world.pause(c.mons[hung]);
+    c.run_for(Duration::from_secs(8));
+    let health = ask(&mut c, "health");
+    let named = health["checks"]["MON_DOWN"]["detail"][0]["message"].to_string();
+    assert!(named.contains(["mon.a", "mon.b", "mon.c"][hung]), "{health}");
+    c.world.resume(c.mons[hung]);
+    c.wait_monitors().unwrap();
+    // One that is heard, and hears nothing.
+    let leader = ["a", "b", "c"].iter().position(|name| leader == *name).expect("one of the three");
+    c.world.partition_one_way(c.mons[leader], c.mons[hung]);
+    c.run_for(Duration::from_secs(8));
+    let health = ask(&mut c, "health");
+    assert!(health["checks"]["MON_DOWN"].is_object(), "{health}");
+    c.world.heal_all();
+    c.wait_monitors().unwrap();
 }

@@ -30,7 +30,7 @@ impl Mon {
     }
     /// Those of them that are there, this one included.
     fn alive(&self) -> Vec<u64> {
-        let is_there = |id: &u64| *id == self.id() || self.peers.is_open(*id);
+        let is_there = |id: &u64| *id == self.id() || self.peers.is_reachable(*id);
         self.voters().into_iter().filter(is_there).collect()
     }
 

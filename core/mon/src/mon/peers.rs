@@ -6,8 +6,9 @@ use super::{Mon, REDIAL, TIMER_REDIAL};
 use crate::output::uuid;
 use crate::services::monitors;
 use crate::services::upgrade::refusal;
+use crate::sessions::Session;
 use crate::state::State;
-use nacre_base::{Now, OsdId};
+use nacre_base::{Now, OsdId, Time};
 use nacre_machine::{ConnId, Effect, Level, Peer};
 use nacre_proto::maps::MonMap;
 use nacre_proto::messages::{Envelope, QuorumMsg, quorum_features};
@@ -15,12 +16,17 @@ use nacre_proto::types::{EntityAddr, EntityType, Formats};
 use nacre_raft::{PeerMessage, StepError};
 use nacre_wire::{DecodeError, from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// This many monitors of other clusters are logged.
 const FOREIGN_MAX: usize = 64;
 
 /// Links with monitors that are no members: no more are dialled.
 const PEERS_MAX: usize = 64;
+
+/// A member that answers nothing of the leader's for so long is not reachable. A retransmission may take
+/// seconds.
+const SILENT_MAX: Duration = Duration::from_secs(5);
 
 /// Why a message of another monitor was dropped.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +46,10 @@ struct Link {
     open: bool,
     /// What the monitor supports, as it said last.
     features: u64,
+    /// When it last answered what this monitor sent as the leader, or said that it is there.
+    answered: Time,
+    /// It has not answered the leader for long.
+    silent: bool,
 }
 
 /// The own sessions to the other monitors.
@@ -61,8 +71,13 @@ impl Peers {
     }
     /// Those that are reachable.
     pub fn open(&self) -> impl Iterator<Item = u64> {
-        self.links.iter().filter(|(_, link)| link.open).map(|(id, _)| *id)
+        self.links.iter().filter(|(_, link)| link.open && !link.silent).map(|(id, _)| *id)
     }
+    /// Whether it is one of `open`.
+    pub fn is_reachable(&self, id: u64) -> bool {
+        self.links.get(&id).is_some_and(|link| link.open && !link.silent)
+    }
+    /// Whether there is a session to it.
     pub fn is_open(&self, id: u64) -> bool {
         self.links.get(&id).is_some_and(|link| link.open)
     }
@@ -77,6 +92,31 @@ impl Peers {
     /// Sessions that are being opened.
     pub fn dialling(&self) -> impl Iterator<Item = ConnId> {
         self.links.values().filter_map(|link| link.conn.filter(|_| !link.open))
+    }
+
+    /// It is there, as its message shows.
+    pub fn answered(&mut self, id: u64, now: Time) {
+        if let Some(link) = self.links.get_mut(&id) {
+            (link.answered, link.silent) = (now, false);
+        }
+    }
+    /// Notes which of the reachable monitors last answered before that time, and gives those that did until
+    /// now.
+    fn note_silent(&mut self, before: Time, is_member: impl Fn(u64) -> bool) -> Vec<u64> {
+        let silent = self
+            .links
+            .iter_mut()
+            .filter(|(id, link)| link.open && !link.silent && link.answered < before && is_member(**id));
+        silent
+            .map(|(id, link)| {
+                link.silent = true;
+                *id
+            })
+            .collect()
+    }
+    /// Only the leader knows who answers.
+    fn none_is_silent(&mut self) {
+        self.links.values_mut().for_each(|link| link.silent = false);
     }
 
     /// Sends a message if there is a session.
@@ -119,7 +159,14 @@ impl Peers {
         let ended: Vec<ConnId> = gone.filter_map(|(_, link)| link.conn).collect();
         out.extend(ended.iter().map(|conn| Effect::Hangup { conn: *conn }));
         for (id, addr) in wanted {
-            self.links.entry(id).or_insert(Link { addr, conn: None, open: false, features: 0 });
+            self.links.entry(id).or_insert(Link {
+                addr,
+                conn: None,
+                open: false,
+                features: 0,
+                answered: Time::ZERO,
+                silent: false,
+            });
         }
         for link in self.links.values_mut().filter(|link| link.conn.is_none()) {
             self.dialled += 1;
@@ -246,7 +293,9 @@ impl Mon {
             return;
         }
         if let QuorumMsg::Hello { .. } = message {
-            return self.on_hello(now, conn, message, out);
+            self.on_hello(now, conn, message, out);
+            let monitor = self.sessions.get(conn).and_then(Session::monitor);
+            return monitor.into_iter().for_each(|id| self.peers.answered(id, now.mono));
         }
         if !session.is_same_cluster {
             return self.refuse_monitor(
@@ -263,7 +312,7 @@ impl Mon {
         match message {
             QuorumMsg::Hello { .. } => unreachable!("it was answered above"),
             QuorumMsg::Raft(bytes) => {
-                if let Err(error) = self.on_raft(mon, &bytes) {
+                if let Err(error) = self.on_raft(now.mono, mon, &bytes) {
                     let text = format!("a message of monitor {mon} was dropped: {error}");
                     out.push(Effect::Log { level: Level::Warn, text });
                 }
@@ -338,6 +387,21 @@ impl Mon {
         }
     }
 
+    /// A host that lost its power or its network ends no session. Members answer the leader's heartbeats
+    /// several times a second: one that does not is not in the quorum, though there is a session.
+    pub(super) fn note_silent_members(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(leading) = &self.leading else { return self.peers.none_is_silent() };
+        let before = leading.since.max(now.mono - SILENT_MAX);
+        if now.mono.since(leading.since) < SILENT_MAX {
+            return;
+        }
+        let Some(map) = self.state.as_ref().map(|state| &state.monmap) else { return };
+        for id in self.peers.note_silent(before, |id| map.rank_of(id).is_some()) {
+            self.log_lost(id, "it does not answer", out);
+            self.on_unreachable(id);
+        }
+    }
+
     /// Tells the leader what this monitor runs on, and which clients and daemons have sessions with it.
     pub(super) fn report_to_leader(&mut self, now: Now, out: &mut Vec<Effect>) {
         let understands = |id: &u64| self.peers.open_with(quorum_features::REPORTS).any(|peer| peer == *id);
@@ -349,12 +413,15 @@ impl Mon {
     }
 
     /// What gets into the log must be of use to every member, also after a restart.
-    pub(super) fn on_raft(&mut self, mon: u64, bytes: &[u8]) -> Result<(), RaftMessageError> {
+    pub(super) fn on_raft(&mut self, now: Time, mon: u64, bytes: &[u8]) -> Result<(), RaftMessageError> {
         let message = PeerMessage::decode(bytes)?;
         if message.from() != mon {
             return Err(StepError::Stranger { from: message.from() }.into());
         }
         message.proposals().try_for_each(check_entry)?;
+        if message.is_answer() {
+            self.peers.answered(mon, now);
+        }
         if let Some(theirs) = message.checkpoint().map(from_slice::<State>).transpose()?
             && theirs.fsid() != self.fsid()
         {
