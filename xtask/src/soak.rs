@@ -37,6 +37,15 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         count: u32,
     },
+    /// Run five hosts in three racks, while a client writes, links between hosts are cut, slow or bad, and
+    /// hosts and racks lose their power. No acknowledged write may be lost.
+    Hosts {
+        #[arg(long, default_value_t = 10)]
+        episodes: u64,
+        /// Seed of the faults. They still happen at other moments.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Boot a guest from an image under qemu, and kill the cluster and then the guest's host while it
     /// writes.
     Guest,
@@ -66,6 +75,13 @@ pub fn run(options: &Options) -> Result<()> {
         What::Watchers { count } => {
             test.env("NACRE_WATCHERS", count.to_string());
             step("watchers", test.args(["watches_get_through_trouble", "--", "--nocapture"]))
+        }
+        What::Hosts { episodes, seed } => {
+            test.env("NACRE_HOSTS_EPISODES", episodes.to_string());
+            if let Some(seed) = seed {
+                test.env("NACRE_HOSTS_SEED", seed.to_string());
+            }
+            step("hosts", test.args(["random_faults_of_hosts", "--", "--ignored", "--nocapture"]))
         }
         What::Guest => step("guest", test.args(["guest", "--", "--ignored", "--nocapture"])),
     }

@@ -1,5 +1,6 @@
 """Writes objects as fast as acknowledgements come until told to stop, then checks that each holds
-the last acknowledged value (or one that was being written)."""
+the last acknowledged value (or one that was being written). A line `count` is answered with how many
+writes were acknowledged."""
 import os
 import sys
 import threading
@@ -35,7 +36,8 @@ threads = [threading.Thread(target=write, args=(n,)) for n in range(OBJECTS)]
 for thread in threads:
     thread.start()
 print("writing", flush=True)
-sys.stdin.readline()
+while sys.stdin.readline().strip() == "count":
+    print(sum(acknowledged), flush=True)
 stop.set()
 for thread in threads:
     thread.join(100)

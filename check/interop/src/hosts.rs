@@ -1,12 +1,14 @@
-//! Hosts on one machine: network namespaces on a switch of their own, each with a folder and disk files.
+//! Hosts on one machine: network namespaces on a switch of their own (`nacre-switch`), each with a folder and
+//! disk files.
 //!
 //! Needs root and `ip`. When a `HostNet` is dropped, its processes, namespaces and files are gone, and so are
 //! `/var/lib/nacre` and `/etc/ceph` if it made them to mount hosts' folders there.
 
 use crate::{
-    json_line, nacre_binary, run_line, send_signal, show_logs, succeed, try_line, wait_gone, wait_until,
+    Load, json_line, nacre_binary, run_line, send_signal, show_logs, succeed, try_line, wait_gone, wait_until,
 };
 use anyhow::{Context, Result, ensure};
+use nacre_switch::{Link, Port, Switch};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,7 +23,7 @@ use std::time::Duration;
 /// A switch with hosts on it. All of it ends when this is dropped.
 pub struct HostNet {
     folder: tempfile::TempDir,
-    switch: String,
+    switch: Switch,
     hosts: Vec<String>,
     /// Folders of the machine that were missing.
     mount_points: Mutex<Vec<PathBuf>>,
@@ -57,41 +59,30 @@ impl Family {
 impl HostNet {
     /// Hosts with addresses of both families.
     pub fn new(hosts: usize) -> Result<HostNet> {
+        HostNet::with_seed(hosts, 1)
+    }
+
+    /// The same, with a seed for what the switch does to frames.
+    pub fn with_seed(hosts: usize, seed: u64) -> Result<HostNet> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let id = format!("nacre{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = format!("n{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = tempfile::Builder::new().prefix("nacre-hosts-").tempdir()?;
+        let ports: Vec<String> = (1..=hosts).map(|host| format!("{id}p{host}")).collect();
+        let switch = Switch::start(&ports, seed)?;
         let mut net = HostNet {
             folder,
-            switch: format!("{id}s"),
+            switch,
             hosts: Vec::new(),
             mount_points: Mutex::default(),
             program: nacre_binary(),
             env: None,
         };
-        ip(&["netns", "add", &net.switch])?;
-        ip(&["-n", &net.switch, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", &net.switch, "link", "set", "br0", "up"])?;
-        for host in 1..=hosts {
+        for (port, host) in ports.iter().zip(1..) {
             let name = format!("{id}h{host}");
             ip(&["netns", "add", &name])?;
             net.hosts.push(name.clone());
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
-            let port = format!("p{host}");
-            ip(&[
-                "-n",
-                &net.switch,
-                "link",
-                "add",
-                &port,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                &name,
-            ])?;
-            ip(&["-n", &net.switch, "link", "set", &port, "master", "br0", "up"])?;
+            ip(&["link", "set", port, "netns", &name, "name", "eth0"])?;
             for (family, prefix) in [(Family::V4, 24), (Family::V6, 64)] {
                 let addr = format!("{}/{prefix}", family.addr(host));
                 let mut add = vec!["-n", &name, "addr", "add", &addr, "dev", "eth0"];
@@ -132,6 +123,20 @@ impl HostNet {
         Ok(path)
     }
 
+    /// What the network does from now on to all that one host sends to another.
+    pub fn set_link(&self, from: usize, to: usize, link: Link) {
+        self.switch.set(Port(from - 1), Port(to - 1), link);
+    }
+    /// The same for all hosts.
+    pub fn set_links(&self, link: Link) {
+        self.switch.set_all(link);
+    }
+    /// Pulls the cable of a host, or puts it back.
+    pub fn set_cable(&self, host: usize, is_in: bool) -> Result<()> {
+        let carrier = if is_in { "on" } else { "off" };
+        ip(&["-n", &self.hosts[host - 1], "link", "set", "eth0", "carrier", carrier])
+    }
+
     /// Of the host's own interface. That of the switch stays 1500.
     pub fn set_mtu(&self, host: usize, mtu: u32) -> Result<()> {
         ip(&["-n", &self.hosts[host - 1], "link", "set", "eth0", "mtu", &mtu.to_string()])
@@ -157,7 +162,19 @@ impl HostNet {
 
     /// `nacre init` with the options that tests need.
     pub fn init(&self, host: usize, addr: impl ToString, network: &str, devices: &[&Path]) -> Result<String> {
-        succeed(set_up(&mut self.nacre(host, "init"), addr, devices).args(["--network", network]))
+        succeed(&mut self.init_command(host, addr, network, devices))
+    }
+    /// The same, to be run.
+    pub fn init_command(
+        &self,
+        host: usize,
+        addr: impl ToString,
+        network: &str,
+        devices: &[&Path],
+    ) -> Command {
+        let mut command = self.nacre(host, "init");
+        set_up(&mut command, addr, devices).args(["--network", network]);
+        command
     }
     pub fn token(&self, host: usize, options: &str) -> Result<String> {
         let printed = succeed(&mut self.nacre(host, &format!("token new {options}")))?;
@@ -187,6 +204,13 @@ impl HostNet {
     }
     pub fn json(&self, host: usize, conf_of: usize, line: &str) -> Result<Value> {
         json_line(self.timeout(host, conf_of), line)
+    }
+
+    /// A process on a host writes objects into a pool as fast as it is answered. Returns when it has begun.
+    pub fn start_load(&self, host: usize, conf_of: usize, pool: &str) -> Result<Load> {
+        let mut python = self.on(host, "/usr/bin/python3");
+        python.env("CEPH_CONF", self.data(conf_of).join("ceph.conf"));
+        Load::start(python, pool)
     }
 
     /// Pids of what runs on a host, by name: `host` is the agent.
@@ -284,7 +308,7 @@ impl Drop for HostNet {
                 eprintln!("nacre host stop: {error:#}");
             }
         }
-        for name in self.hosts.iter().chain([&self.switch]) {
+        for name in &self.hosts {
             if let Err(error) = kill_all_in(name).and_then(|()| ip(&["netns", "del", name])) {
                 eprintln!("{error:#}");
             }

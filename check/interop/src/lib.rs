@@ -100,13 +100,7 @@ impl Cluster {
 
     /// A process writes objects into a pool as fast as it is answered. Returns when it has begun.
     pub fn start_load(&self, pool: &str) -> Result<Load> {
-        let mut command = self.python_command("load.py");
-        let mut writer =
-            command.args(["write", pool]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut load = Load { said: BufReader::new(writer.stdout.take().context("it has one")?), writer };
-        let line = load.line()?;
-        ensure!(line == "writing\n", "the load did not begin: {line}");
-        Ok(load)
+        Load::start(self.client("/usr/bin/python3"), pool)
     }
 
     /// SIGKILL to one daemon, such as `osd.1`.
@@ -171,6 +165,21 @@ pub struct Load {
 }
 
 impl Load {
+    /// `python` is the interpreter, told where the cluster is.
+    fn start(mut python: Command, pool: &str) -> Result<Load> {
+        python.arg(scripts().join("load.py")).args(["write", pool]);
+        let mut writer = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut load = Load { said: BufReader::new(writer.stdout.take().context("it has one")?), writer };
+        let line = load.line()?;
+        ensure!(line == "writing\n", "the load did not begin: {line}");
+        Ok(load)
+    }
+    /// How many writes were acknowledged until now.
+    pub fn count(&mut self) -> Result<u64> {
+        self.writer.stdin.as_mut().context("it has one")?.write_all(b"count\n")?;
+        let line = self.line()?;
+        line.trim().parse().with_context(|| format!("the load says {line}"))
+    }
     pub fn signal(&self, signal: &str) -> Result<()> {
         send_signal(self.writer.id(), signal)
     }

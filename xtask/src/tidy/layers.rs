@@ -18,7 +18,7 @@ const BASE: [(&str, &[&str]); 10] = [
 ];
 
 /// What crates above the base may use besides it.
-const ABOVE: [(&str, &[&str]); 13] = [
+const ABOVE: [(&str, &[&str]); 14] = [
     ("msgr", &[]),
     ("raft", &[]),
     ("cls", &[]),
@@ -31,6 +31,7 @@ const ABOVE: [(&str, &[&str]); 13] = [
     ("node", &["msgr", "store", "client"]),
     ("rados", &["node", "client"]),
     ("gateway", &["rados", "s3"]),
+    ("switch", &[]),
     ("sim", &["mon", "osd", "client", "store", "msgr"]),
 ];
 

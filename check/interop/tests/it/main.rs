@@ -21,6 +21,7 @@ mod mirroring;
 mod model;
 mod monitoring;
 mod monitors;
+mod network_faults;
 mod newer_clients;
 mod objects;
 mod operators;
