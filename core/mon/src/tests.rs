@@ -424,6 +424,7 @@ mod image_load;
 mod manager;
 mod metrics;
 mod monitors;
+mod orch;
 mod osds;
 mod pg_merge;
 mod pg_temp;

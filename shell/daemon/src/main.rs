@@ -90,6 +90,10 @@ enum Command {
     /// Upgrade all hosts of the cluster to the version that is installed on them.
     #[command(subcommand)]
     Upgrade(hosts::UpgradeCommand),
+    /// Print what OpenStack, Proxmox or Kubernetes needs to use the cluster.
+    ///
+    /// Creates the users that are missing. The pools must exist.
+    ClientConfig(hosts::client_config::Options),
     /// Run the agent of this host in the foreground: it runs the host's daemons.
     HostAgent(hosts::Folder),
     /// Start a cluster in a folder on this machine, check it, and print how to use it.
@@ -280,6 +284,7 @@ fn run(command: Command) -> Result<()> {
         Command::Token(command) => hosts::token(&command),
         Command::Host(command) => hosts::host(&command),
         Command::Placement(command) => hosts::placement(&command),
+        Command::ClientConfig(options) => hosts::client_config::run(&options),
         Command::Leave(options) => hosts::leaving::leave(&options),
         Command::Uninstall(options) => hosts::leaving::uninstall(&options),
         Command::Upgrade(command) => hosts::upgrade(&command),

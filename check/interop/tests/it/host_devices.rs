@@ -117,3 +117,46 @@ fn disk_that_moves_to_another_host_takes_its_osd_along() {
     succeed(&mut net.nacre(1, "start osd.1")).unwrap();
     up(&net, 3);
 }
+
+#[test]
+fn orchestrator_restarts_adds_and_removes_osds_and_erases_their_disks() {
+    let net = HostNet::new(1).unwrap();
+    let own = ["one", "two", "three"].map(|name| plug(&net, 1, &disk(&net, name)));
+    net.init(1, Family::V4.addr(1), Family::V4.network(), &[&own[0], &own[1], &own[2]]).unwrap();
+    up(&net, 3);
+    let host = net.json(1, 1, "ceph orch host ls --format json").unwrap()[0]["hostname"].clone();
+    let host = host.as_str().unwrap();
+    let pid =
+        || net.pids(1).map(|pids| pids.into_iter().find(|(name, _)| name == "osd.1").map(|(_, pid)| pid));
+    let before = pid().unwrap();
+    let listed_osd = || Ok(net.json(1, 1, "ceph orch ps --format json")?.to_string().contains("osd.1"));
+    wait_until("the agent to report", MINUTE, listed_osd).unwrap();
+    net.run(1, 1, "ceph orch daemon restart osd.1").unwrap();
+    wait_until("another process", MINUTE, || Ok(pid()?.is_some_and(|pid| Some(pid) != before))).unwrap();
+    up(&net, 3);
+
+    let new = plug(&net, 1, &disk(&net, "new"));
+    net.run(1, 1, &format!("ceph orch host rescan {host}")).unwrap();
+    let has = |name: &str, expected: (&str, bool)| {
+        Ok(listed(&net).iter().any(|row| row.1 == name && (row.2.as_str(), row.3) == expected))
+    };
+    wait_until("the new disk to be listed", MINUTE, || has("new", ("", true))).unwrap();
+    succeed(net.nacre(1, &format!("host add-osd {host}")).arg(&new)).unwrap();
+    up(&net, 4);
+    net.run(1, 1, "ceph osd pool create p 8").unwrap();
+    net.run(1, 1, "ceph osd pool application enable p rados").unwrap();
+    net.run(1, 1, "rados -p p put o /etc/hostname").unwrap();
+    let ports = net.json(1, 1, "ceph orch ps --daemon_type osd --format json").unwrap();
+    assert!(ports[0]["ports"][0].as_u64().unwrap() >= 6800, "{ports}");
+
+    net.run(1, 1, "ceph orch osd rm 0 --zap").unwrap();
+    let left = || Ok(net.json(1, 1, "ceph osd ls")? == serde_json::json!([1, 2, 3]));
+    wait_until("osd.0 to be removed", 2 * MINUTE, left).unwrap();
+    wait_until("its disk to be blank", MINUTE, || has("one", ("", true))).unwrap();
+    assert_eq!(net.run(1, 1, "rados -p p get o -").unwrap(), fs::read_to_string("/etc/hostname").unwrap());
+    let idle = || Ok(net.json(1, 1, "ceph orch osd rm status --format json")? == serde_json::json!([]));
+    wait_until("the removal to be over", MINUTE, idle).unwrap();
+    assert!(!net.data(1).join("osd.0").exists());
+    let exported = net.run(1, 1, "ceph orch ls --export").unwrap();
+    assert!(exported.contains("service_type: osd\n"), "{exported}");
+}

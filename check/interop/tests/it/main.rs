@@ -6,6 +6,7 @@ mod admin_sockets;
 mod auth;
 mod chaos;
 mod classes;
+mod client_config;
 mod counters;
 mod daemons;
 mod devices;

@@ -260,6 +260,9 @@ fn remove(call: &mut Call<'_>, name: &str, host: &Host, lost: bool) -> Outcome {
         }
     }
     auth::forget(call, agent(name));
+    let removals = call.state.hosts.removals.iter().filter(|(_, removal)| removal.host == name);
+    let ended = removals.map(|(osd, _)| HostChange::Removal(*osd, None)).collect::<Vec<_>>();
+    call.pending.batch.hosts.extend(ended);
     call.pending.batch.hosts.push(HostChange::Host(name.to_string(), None));
     Answer::text(format!("Removed host {name}{what}\n"))
 }
@@ -370,10 +373,6 @@ fn orch_host_ok_to_stop(call: &mut Call<'_>) -> Outcome {
 
 /// A service for each kind of daemon.
 fn orch_ls(call: &mut Call<'_>) -> Outcome {
-    if call.args.flag("export") {
-        let text = "services are not described by files: `nacre host ls` shows what runs where";
-        return Err(refuse(errno::EOPNOTSUPP, text));
-    }
     let mut services: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for host in call.state.hosts.hosts.values() {
         for (daemon, state) in daemons_of(host) {
@@ -395,6 +394,9 @@ fn orch_ls(call: &mut Call<'_>) -> Outcome {
             })
         })
         .collect();
+    if call.args.flag("export") {
+        return export(call, &services);
+    }
     call.show(json!(rows), || {
         super::hosts::table(&["NAME", "RUNNING"], &rows, |row| {
             let status = &row["status"];
@@ -406,8 +408,41 @@ fn orch_ls(call: &mut Call<'_>) -> Outcome {
     })
 }
 
+/// The services as documents of YAML, unless another format was asked for.
+fn export(call: &Call<'_>, services: &BTreeMap<String, (u64, u64)>) -> Outcome {
+    let specs: Vec<Value> = services
+        .iter()
+        .map(|(kind, (_, size))| {
+            json!({ "service_type": kind, "service_name": kind, "placement": { "count": size } })
+        })
+        .collect();
+    call.show(json!(specs), || {
+        let spec = |(kind, (_, size)): (&String, &(u64, u64))| {
+            format!("service_type: {kind}\nservice_name: {kind}\nplacement:\n  count: {size}\n")
+        };
+        services.iter().map(spec).collect::<Vec<_>>().join("---\n")
+    })
+}
+
+/// The ports at which a daemon listens.
+fn ports_of(call: &Call<'_>, daemon_type: &str, id: &str) -> Vec<u16> {
+    let addrs = match daemon_type {
+        "mon" => call.state.monmap.map.mons.get(id).map(|mon| mon.public_addrs.clone()),
+        _ => {
+            let map = &call.state.osdmap.map;
+            id.parse().ok().and_then(|id| map.osd(OsdId(id))).map(|osd| osd.public_addrs.clone())
+        }
+    };
+    addrs
+        .and_then(|addrs| addrs.msgr2()?.sock)
+        .map(|sock| sock.port())
+        .filter(|port| *port > 0)
+        .into_iter()
+        .collect()
+}
+
 /// Names and states of the daemons of a host, as its agent said last.
-fn daemons_of(host: &Host) -> Vec<(String, String)> {
+pub(super) fn daemons_of(host: &Host) -> Vec<(String, String)> {
     reported(host).into_iter().map(|daemon| (daemon.name, daemon.state)).collect()
 }
 
@@ -432,7 +467,7 @@ fn orch_ps(call: &mut Call<'_>) -> Outcome {
                 rows.push(json!({
                     "daemon_type": daemon_type, "daemon_id": daemon_id, "daemon_name": full,
                     "service_name": daemon_type, "hostname": name, "status": status, "status_desc": status_desc,
-                    "version": host.facts.get("version").cloned().unwrap_or_default(), "ports": [],
+                    "version": host.facts.get("version").cloned().unwrap_or_default(), "ports": ports_of(call, daemon_type, daemon_id),
                     "is_active": false,
                 }));
             }

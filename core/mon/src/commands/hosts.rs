@@ -5,8 +5,9 @@
 //! hosts. Its answer says what the host is to run, with the keys for that.
 
 use super::auth::put;
+use super::host_admin::daemons_of;
 use super::{
-    Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, host_devices, no_room, placement,
+    Answer, Call, KEPT_MAX, Outcome, Refusal, Row, auth, host_admin, host_devices, no_room, orch, placement,
     refuse, upgrade,
 };
 use crate::output::Align::Left;
@@ -49,7 +50,11 @@ const SIGNATURES: &[(&str, &str, &str)] = &[
     ("token rm", "name=id,type=CephString", "rwx"),
     ("host check", CHECK, "r"),
     ("host register", REGISTER, "rwx"),
-    ("host report", "name=name,type=CephString name=want,type=CephString,req=false", "rw"),
+    (
+        "host report",
+        "name=name,type=CephString name=want,type=CephString,req=false name=done,type=CephInt,req=false",
+        "rw",
+    ),
     ("host osd", "name=name,type=CephString name=uuid,type=CephString", "rx"),
     ("host ls", "", "r"),
     ("host show", "name=name,type=CephString", "r"),
@@ -451,6 +456,8 @@ fn register(call: &mut Call<'_>) -> Outcome {
         facts: known.as_ref().map(|known| known.facts.clone()).unwrap_or_default(),
         seen: known.as_ref().map_or(now, |known| known.seen),
         maintenance: known.as_ref().and_then(|known| known.maintenance),
+        orders: known.as_ref().map(|known| known.orders.clone()).unwrap_or_default(),
+        last_order: known.as_ref().map_or(0, |known| known.last_order),
     };
     // Its key, which it is given again if the first answer was lost.
     let entity = agent(&name);
@@ -520,7 +527,8 @@ fn own_host<'a>(call: &Call<'a>) -> Result<(String, &'a Host), Refusal> {
 /// The input has facts that changed, as a JSON object of texts; an empty text removes one.
 fn report(call: &mut Call<'_>) -> Outcome {
     let (name, host) = own_host(call)?;
-    let mut new = host.clone();
+    let done = call.args.int_opt("done")?.and_then(|done| u64::try_from(done).ok()).unwrap_or(0);
+    let (mut new, orders) = orch::open_orders(host, done);
     if !call.input.is_empty() {
         if call.input.len() > FACTS_MAX {
             return Err(refuse(errno::E2BIG, format!("a report of more than {FACTS_MAX} bytes")));
@@ -540,14 +548,26 @@ fn report(call: &mut Call<'_>) -> Outcome {
     if new.bytes() > FACTS_MAX {
         return Err(refuse(errno::E2BIG, format!("the facts of a host may take {FACTS_MAX} bytes in all")));
     }
-    if new != *host {
+    let is_news = new != *host;
+    if is_news {
         if is_for_later(call) {
             return Answer::said("");
         }
         ensure_room(call, new.bytes().saturating_sub(host.bytes()))?;
-        call.pending.batch.hosts.push(HostChange::Host(name.clone(), Some(Box::new(new))));
+        call.pending.batch.hosts.push(HostChange::Host(name.clone(), Some(Box::new(new.clone()))));
+    }
+    let has_removals = call.state.hosts.removals.values().any(|removal| removal.host == name);
+    let mut remove = json!([]);
+    if has_removals {
+        if !is_news && is_for_later(call) {
+            return Answer::said("");
+        }
+        let known = daemons_of(&new);
+        remove = orch::advance_removals(call, &name, &|daemon| known.iter().any(|(name, _)| name == daemon));
     }
     let mut about = about_cluster(call, &name);
+    about.insert("orders".to_string(), orders);
+    about.insert("remove".to_string(), remove);
     about.insert("monitor".to_string(), monitor_to_run(call, host));
     about.insert("run".to_string(), json!(host.maintenance.is_none()));
     about.insert("moved".to_string(), json!(moved_osds(call, &name, host)));

@@ -27,6 +27,7 @@ mod hosts;
 mod iostat;
 mod modules;
 mod monitors;
+mod orch;
 mod osd;
 mod osd_flags;
 mod osd_new;
@@ -173,6 +174,7 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             hosts::COMMANDS,
             host_admin::COMMANDS,
             host_devices::COMMANDS,
+            orch::COMMANDS,
             placement::COMMANDS,
             upgrade::COMMANDS,
         ];

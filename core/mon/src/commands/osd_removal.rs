@@ -172,10 +172,15 @@ fn leaving(call: &Call<'_>) -> Result<Result<OsdId, Answer>, Refusal> {
 }
 
 fn destroy(call: &mut Call<'_>) -> Outcome {
-    let osd = match leaving(call)? {
-        Ok(osd) => osd,
-        Err(answer) => return Ok(answer),
-    };
+    match leaving(call)? {
+        Ok(osd) => give_up(call, osd),
+        Err(answer) => Ok(answer),
+    }
+}
+
+/// Keeps the number of an OSD that is down for another disk.
+pub(super) fn give_up(call: &mut Call<'_>, osd: OsdId) -> Outcome {
+    may_remove(call, osd)?;
     let known = &call.pending.map().osds[osd.index()];
     let (uuid, is_destroyed) = (known.uuid, known.has(osd_state::DESTROYED));
     if !is_destroyed {
@@ -216,6 +221,14 @@ pub(super) fn may_forget(call: &Call<'_>, osds: &[OsdId], lost: bool) -> Result<
         return Err(refuse(errno::EBUSY, format!("osd.{osd} is up: stop it first")));
     }
     osds.iter().try_for_each(|osd| may_remove(call, *osd))
+}
+
+/// Fails if an OSD has what no other OSD may have yet.
+pub(super) fn may_forget_data(call: &Call<'_>, osd: OsdId) -> Result<(), Refusal> {
+    match Holdings::of(call, &[osd]).objection() {
+        Some(refusal) => Err(refusal),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn forget(call: &mut Call<'_>, osd: OsdId) -> Outcome {

@@ -40,6 +40,8 @@ pub struct Hosts {
     pub last_monitor: u64,
     /// Whether the default rule was changed to different hosts, or the administrator was told how to.
     pub domain_grown: bool,
+    /// OSDs that are being removed, by id.
+    pub removals: BTreeMap<i32, OsdRemoval>,
 }
 
 /// A machine that runs daemons.
@@ -65,6 +67,37 @@ pub struct Host {
     pub seen: Utime,
     /// Its daemons are to be stopped, and its OSDs stay in, until then.
     pub maintenance: Option<Utime>,
+    /// What its agent is to do and has not done yet, in this order.
+    pub orders: Vec<HostOrder>,
+    /// The number of the last order that it was given.
+    pub last_order: u64,
+}
+
+/// What the agent of a host is to do, once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostOrder {
+    pub id: u64,
+    /// `start`, `stop` or `restart` a daemon, `zap` a device, or `rescan` them.
+    pub action: String,
+    /// The daemon or the device.
+    pub target: String,
+}
+
+/// An OSD that is being removed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OsdRemoval {
+    pub host: String,
+    /// Its number is kept for another disk.
+    pub replace: bool,
+    /// Also if data is lost.
+    pub force: bool,
+    /// Its device is erased.
+    pub zap: bool,
+    pub started: Utime,
+    /// The reweight that it had.
+    pub weight: u32,
+    /// It is out of the maps, and its host still has it.
+    pub removed: bool,
 }
 
 /// A monitor of a host.
@@ -100,11 +133,13 @@ versioned_fields!(
     registered,
     monitor,
     facts,
-    seen; later maintenance
+    seen; later maintenance, orders, last_order
 );
 versioned_fields!(HostMonitor, "monitor of a host", id, name);
 versioned_fields!(Token, "token", made, expires, uses, roles, used_by);
-versioned_fields!(Hosts, "hosts", hosts, tokens, last_monitor, domain_grown);
+versioned_fields!(HostOrder, "order to a host", id, action, target);
+versioned_fields!(OsdRemoval, "removal of an OSD", host, replace, force, zap, started, weight, removed);
+versioned_fields!(Hosts, "hosts", hosts, tokens, last_monitor, domain_grown; later removals);
 
 /// A change of hosts or tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +151,8 @@ pub enum HostChange {
     /// This id is given to a monitor.
     MonitorId(u64),
     DomainGrown,
+    /// None ends it.
+    Removal(i32, Option<OsdRemoval>),
 }
 
 impl Slice for Hosts {
@@ -133,6 +170,8 @@ impl Slice for Hosts {
                 HostChange::Token(id, None) => drop(self.tokens.remove(&id)),
                 HostChange::MonitorId(id) => self.last_monitor = self.last_monitor.max(id),
                 HostChange::DomainGrown => self.domain_grown = true,
+                HostChange::Removal(osd, Some(removal)) => drop(self.removals.insert(osd, removal)),
+                HostChange::Removal(osd, None) => drop(self.removals.remove(&osd)),
             }
         }
     }
@@ -366,6 +405,11 @@ impl Encode for HostChange {
                 id.encode(out);
             }
             HostChange::DomainGrown => out.push(3),
+            HostChange::Removal(osd, removal) => {
+                out.push(4);
+                osd.encode(out);
+                removal.encode(out);
+            }
         });
     }
 }
@@ -377,6 +421,7 @@ impl Decode for HostChange {
                 1 => HostChange::Token(Decode::decode(r)?, Decode::decode(r)?),
                 2 => HostChange::MonitorId(Decode::decode(r)?),
                 3 => HostChange::DomainGrown,
+                4 => HostChange::Removal(Decode::decode(r)?, Decode::decode(r)?),
                 value => return Err(DecodeError::BadValue { what: "change of hosts", value: value.into() }),
             })
         })

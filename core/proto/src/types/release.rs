@@ -14,6 +14,8 @@ pub mod cluster_format {
     pub const FIRST: u32 = 1;
     /// OSDs report latencies (`DaemonMsg::Latencies`), and monitors keep records of past upgrades.
     pub const LATENCIES: u32 = 2;
+    /// Monitors keep which OSDs are being removed (`ceph orch osd rm`).
+    pub const OSD_REMOVALS: u32 = 2;
     /// That of a new cluster.
     pub const NEWEST: u32 = LATENCIES;
 }

@@ -6,6 +6,7 @@
 //! thread of its own, so that a monitor that does not answer delays nothing here.
 
 mod devices;
+mod orders;
 mod session;
 
 use crate::device::say;

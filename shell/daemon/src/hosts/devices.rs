@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use nacre_auth::Secret;
 use nacre_node::{BlockingClient, FileDisk};
-use nacre_store::{Options as StoreOptions, Store};
+use nacre_store::{Held, Options as StoreOptions, Store};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
@@ -178,7 +178,7 @@ fn inspect(path: &Path) -> Candidate {
 
 impl PlannedOsd {
     /// For a device that was accepted.
-    fn new(path: PathBuf) -> PlannedOsd {
+    pub fn new(path: PathBuf) -> PlannedOsd {
         PlannedOsd {
             path,
             wal: None,
@@ -201,6 +201,21 @@ impl PlannedOsd {
             DeviceState::Formatting => target.store_uuid() == Some(self.uuid) || target.has_only_zeros()?,
             DeviceState::Formatted => target.store_uuid() == Some(self.uuid),
         })
+    }
+
+    /// Makes its devices blank. A path may lead to another device by now, whose data stays.
+    pub fn wipe(&self) -> Result<()> {
+        let target = Target::open_any(&self.path, true)?;
+        if self.is_on(&target)? {
+            target.wipe(target.len).with_context(|| format!("cannot wipe {}", self.path.display()))?;
+        }
+        let Some(wal) = &self.wal else { return Ok(()) };
+        let target = Target::open_any(wal, true)?;
+        let is_own = |held| matches!(held, Held::Log { uuid, .. } if uuid == self.uuid.into_bytes());
+        match Held::on(&target).is_some_and(is_own) {
+            true => target.wipe(target.len).with_context(|| format!("cannot wipe {}", wal.display())),
+            false => Ok(()),
+        }
     }
 
     /// Opens the device for formatting. It must be blank, unless this is a repetition.

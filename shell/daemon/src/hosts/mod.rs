@@ -4,6 +4,7 @@
 //! `agent` keeps the host's daemons running. The monitors' part is `core/mon/src/services/hosts.rs`.
 
 pub mod agent;
+pub mod client_config;
 mod devices;
 mod dir;
 mod echo;
@@ -126,6 +127,14 @@ pub enum HostCommand {
         /// Also if data cannot be reached meanwhile
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Make an OSD of each of some blank devices of a host, which `nacre device ls` lists as available.
+    AddOsd {
+        host: String,
+        #[arg(required = true, value_name = "PATH")]
+        devices: Vec<String>,
         #[command(flatten)]
         folder: Folder,
     },
@@ -255,6 +264,10 @@ pub fn host(words: &HostCommand) -> Result<()> {
                 "prefix": "host maintenance enter", "hostname": host, "seconds": time.0, "force": force,
             });
             change(words, folder)
+        }
+        HostCommand::AddOsd { host, devices, folder } => {
+            let what = format!("{host}:{}", devices.join(","));
+            change(json!({ "prefix": "orch daemon add osd", "svc_arg": what }), folder)
         }
         HostCommand::Rm { host, lost, yes, folder } => {
             let words = json!({

@@ -45,6 +45,12 @@ impl Devices {
         serde_json::to_string(&self.found).context("cannot write devices as JSON")
     }
 
+    /// The next report looks at all devices again.
+    pub fn rescan(&mut self) {
+        self.scanned = None;
+        self.refused.clear();
+    }
+
     /// OSDs of this host whose disks have other names by now get new links, and those that other hosts had
     /// are taken over.
     pub fn follow(&mut self, config: &mut HostConfig, client: &BlockingClient) {

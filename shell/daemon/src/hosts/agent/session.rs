@@ -7,6 +7,7 @@ use crate::ask::command_with;
 use crate::files::write_secret;
 use crate::host;
 use crate::hosts::agent::devices::Devices;
+use crate::hosts::agent::orders::{self, Order, Removal};
 use crate::hosts::agent::state;
 use crate::hosts::dir::{HostConfig, HostDir, Setup};
 use crate::hosts::monitor::new_monitor;
@@ -93,6 +94,10 @@ struct Orders {
     /// Daemons that are to run the program that is installed now.
     #[serde(default)]
     restart: Vec<String>,
+    #[serde(default)]
+    orders: Vec<Order>,
+    #[serde(default)]
+    remove: Vec<Removal>,
 }
 
 /// The monitor that this host is to run.
@@ -156,8 +161,9 @@ impl Reporter {
         if let Some(client) = self.client.as_ref().filter(|_| orders.run) {
             self.devices.follow(&mut config, client);
             self.devices.forget(&mut config, &orders.moved)?;
+            orders::carry_out(&self.dir, &mut config, client, &mut self.devices, &orders.orders)?;
         }
-        Ok(())
+        orders::remove(&self.dir, &mut config, &mut self.devices, &orders.remove)
     }
 
     fn ask(&mut self, config: &HostConfig, want: &str, input: Bytes) -> Result<Orders> {
@@ -165,7 +171,10 @@ impl Reporter {
             Some(client) => client,
             None => self.client.insert(self.dir.agent_access(config)?.connect()),
         };
-        let words = json!({ "prefix": "host report", "name": config.name, "want": want, "format": "json" });
+        let words = json!({
+            "prefix": "host report", "name": config.name, "want": want, "done": orders::done(&self.dir),
+            "format": "json",
+        });
         let answer = command_with(client, &words, input, PATIENCE);
         if answer.is_err() {
             // Another session, to the monitors as the configuration has them by then; and all facts again.

@@ -1,0 +1,145 @@
+//! What administrators have the agent of a host do (`ceph orch`).
+//!
+//! Orders have numbers. The highest that was carried out is in the host's folder, so that each is carried out
+//! once, and the monitors are told it with the next report.
+
+use crate::device::Target;
+use crate::files::{remove_if_there, replace};
+use crate::hosts::agent::devices::Devices;
+use crate::hosts::agent::state;
+use crate::hosts::devices::make_osds;
+use crate::hosts::dir::{HostConfig, HostDir, PlannedOsd};
+use crate::name::DaemonName;
+use crate::processes::{self, State};
+use anyhow::{Context, Result, bail, ensure};
+use nacre_node::BlockingClient;
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// An order of the monitors, which is carried out once.
+#[derive(Debug, Deserialize)]
+pub struct Order {
+    id: u64,
+    action: String,
+    target: String,
+}
+
+/// An OSD that is being removed from the cluster.
+#[derive(Debug, Deserialize)]
+pub struct Removal {
+    osd: u32,
+    /// `stop` or `delete`.
+    stage: String,
+    zap: bool,
+}
+
+/// The number of the last order that was carried out.
+pub fn done(dir: &HostDir) -> u64 {
+    let text = fs::read_to_string(file(dir)).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+fn file(dir: &HostDir) -> PathBuf {
+    dir.root().join("orders")
+}
+
+/// Carries out those that are new. One that fails is logged, and not tried again.
+pub fn carry_out(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    client: &BlockingClient,
+    devices: &mut Devices,
+    orders: &[Order],
+) -> Result<()> {
+    for order in orders {
+        if order.id <= done(dir) {
+            continue;
+        }
+        // Before it is carried out: an agent that crashes because of it must not do so again.
+        replace(&file(dir), &format!("{}\n", order.id))?;
+        let Order { action, target, .. } = order;
+        match one(dir, config, client, devices, order) {
+            Ok(()) => tracing::info!("{action} {target}: done, as the monitors want it"),
+            Err(e) => tracing::error!("{action} {target}: {e:#}"),
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    client: &BlockingClient,
+    devices: &mut Devices,
+    order: &Order,
+) -> Result<()> {
+    let path = Path::new(&order.target);
+    match order.action.as_str() {
+        "rescan" => devices.rescan(),
+        "zap" => {
+            let target = Target::open_any(path, true)?;
+            target.wipe(target.len).with_context(|| format!("cannot erase {}", path.display()))?;
+            devices.rescan();
+        }
+        "add-osd" => {
+            let _lock = dir.lock()?;
+            // Opened to see that it is blank, as it is again when it is formatted.
+            drop(Target::open_any(path, false)?);
+            config.devices.push(PlannedOsd::new(path.to_path_buf()));
+            dir.save(config)?;
+            make_osds(dir, config, client, |id, path| tracing::info!("osd.{id} is on {}", path.display()))?;
+        }
+        "start" | "stop" | "restart" => {
+            let daemon: DaemonName = order.target.parse()?;
+            ensure!(dir.daemons()?.contains(&daemon), "this host has no {daemon}");
+            match order.action.as_str() {
+                "start" => remove_if_there(&dir.stopped(&daemon))?,
+                // The supervisor does the rest.
+                "stop" => fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?,
+                _ => stop(dir, &daemon)?,
+            }
+        }
+        other => bail!("`{other}` is not known to this version"),
+    }
+    Ok(())
+}
+
+/// One that is to run is started again.
+fn stop(dir: &HostDir, daemon: &DaemonName) -> Result<()> {
+    match state(dir, daemon)? {
+        State::Runs(pid) | State::Waits(pid) => processes::stop(dir.layout(), &daemon.to_string(), pid),
+        State::Starting => bail!("{daemon} is starting"),
+        State::Gone => Ok(()),
+    }
+}
+
+/// Takes OSDs that are removed a step further.
+pub fn remove(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    devices: &mut Devices,
+    removals: &[Removal],
+) -> Result<()> {
+    for Removal { osd, stage, zap } in removals {
+        let daemon = DaemonName::Osd(*osd);
+        if !dir.daemons()?.contains(&daemon) {
+            continue;
+        }
+        fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?;
+        // The supervisor stops it.
+        if stage != "delete" || state(dir, &daemon)? != State::Gone {
+            continue;
+        }
+        let _lock = dir.lock()?;
+        for planned in config.devices.iter().filter(|planned| *zap && planned.id == Some(*osd)) {
+            planned.wipe()?;
+        }
+        config.devices.retain(|planned| planned.id != Some(*osd));
+        dir.save(config)?;
+        dir.layout().remove(&daemon)?;
+        devices.rescan();
+        tracing::info!("{daemon} is removed from this host");
+    }
+    Ok(())
+}
