@@ -4,6 +4,7 @@
 //! - `matrix`: the matrix of Reed-Solomon codes, and solving for what is missing
 //! - `kernel`: the inner loop, by the best instructions of the processor
 //! - `code`: encoding, decoding, and changing parity as data changes
+//! - `layout`: where the bytes of an object are on its shards
 //! - `profile`: what administrators set, with Ceph's names, checks and chunk sizes
 
 mod gf;
@@ -11,4 +12,5 @@ mod matrix;
 
 pub mod code;
 pub mod kernel;
+pub mod layout;
 pub mod profile;
