@@ -122,7 +122,7 @@ pub enum HostCommand {
         #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Ttl::from_str)]
         time: Ttl,
         /// End it: the daemons start again
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["time", "force"])]
         end: bool,
         /// Also if data cannot be reached meanwhile
         #[arg(long)]

@@ -89,7 +89,8 @@ pub struct Options {
 
 #[derive(clap::Args)]
 pub struct Join {
-    /// The line that `nacre token new` printed
+    /// The line that `nacre token new` printed; `-` to read it from standard input, so that other users of this
+    /// machine do not see it in the list of processes
     token: String,
     #[command(flatten)]
     options: Options,
@@ -128,7 +129,7 @@ pub fn init(options: &Options) -> Result<()> {
 
 pub fn join(command: &Join) -> Result<()> {
     let options = &command.options;
-    let token: JoinToken = command.token.parse()?;
+    let token: JoinToken = read_token(&command.token)?.parse()?;
     let dir = HostDir::at(&options.data)?;
     if let Some(config) = dir.load()? {
         ensure!(
@@ -319,7 +320,9 @@ fn new_config(
     setup: Setup,
 ) -> Result<HostConfig> {
     let name = options.name.clone().unwrap_or_else(hostname);
-    DaemonName::mon(&name).map_err(|_| {
+    // The keys of monitors are in DIR/mon.keyring, and a monitor's folder is DIR/mon.NAME.
+    let is_taken = name == "keyring";
+    DaemonName::mon(&name).ok().filter(|_| !is_taken).ok_or_else(|| {
         anyhow!("`{name}` cannot be the name of a host, which has letters, digits, dots and dashes: give one with --name")
     })?;
     let mut config = HostConfig::new(fsid, name, addr, setup);
@@ -448,6 +451,16 @@ fn register_words(prefix: &str, config: &HostConfig, exact: bool) -> Value {
     })
 }
 
+/// The token of the command line, or a line of standard input.
+fn read_token(argument: &str) -> Result<String> {
+    if argument != "-" {
+        return Ok(argument.to_string());
+    }
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).context("no token on standard input")?;
+    Ok(line.trim().to_string())
+}
+
 fn connect(token: &JoinToken) -> BlockingClient {
     Access { name: token.entity.clone(), mons: token.mons.clone(), key: Some(token.key.clone()) }.connect()
 }
@@ -517,20 +530,23 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
         value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices, "take_over": taken_over });
         say(format_args!("{}", serde_json::to_string_pretty(&value)?));
     } else {
-        tell_person(options, format_args!("{}", preflight.show(Format::Table)?));
+        print_progress(options, format_args!("{}", preflight.show(Format::Table)?));
         ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
         let what = match config.setup {
             Setup::Founding => "will begin cluster",
             _ => "will join cluster",
         };
-        tell_person(options, format_args!("{} at {} {what} {}.", config.name, config.addr.ip(), config.fsid));
+        print_progress(
+            options,
+            format_args!("{} at {} {what} {}.", config.name, config.addr.ip(), config.fsid),
+        );
         let list = match devices.is_empty() {
             true => "none".to_string(),
             false => devices.join(", "),
         };
-        tell_person(options, format_args!("Devices to format, each for one OSD: {list}."));
+        print_progress(options, format_args!("Devices to format, each for one OSD: {list}."));
         if !taken_over.is_empty() {
-            tell_person(options, format_args!("To take over with their OSDs: {}.", taken_over.join(", ")));
+            print_progress(options, format_args!("To take over with their OSDs: {}.", taken_over.join(", ")));
         }
     }
     ensure!(faults == 0, "{faults} checks failed, and nothing was changed");
@@ -547,13 +563,13 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
     io::stdin().lock().read_line(&mut line)?;
     let is_yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     if !is_yes {
-        tell_person(options, format_args!("Nothing was changed."));
+        print_progress(options, format_args!("Nothing was changed."));
     }
     Ok(is_yes)
 }
 
 /// Progress goes to standard error where standard output is JSON.
-fn tell_person(options: &Options, line: std::fmt::Arguments) {
+fn print_progress(options: &Options, line: std::fmt::Arguments) {
     match options.format {
         Format::Table => say(line),
         Format::Json => eprintln!("{line}"),
@@ -562,7 +578,7 @@ fn tell_person(options: &Options, line: std::fmt::Arguments) {
 
 fn already_done(dir: &HostDir, config: &HostConfig, options: &Options) -> Result<()> {
     agent::start(dir, config)?;
-    tell_person(options, format_args!("{} is a host of cluster {} already.", config.name, config.fsid));
+    print_progress(options, format_args!("{} is a host of cluster {} already.", config.name, config.fsid));
     show_result(dir, config, options)
 }
 
@@ -587,7 +603,7 @@ fn found(begun: &mut Begun, options: &Options) -> Result<()> {
     }
     dir.save_client_conf(config)?;
     agent::start(dir, config)?;
-    tell_person(options, format_args!("Waiting for {monitor} ..."));
+    print_progress(options, format_args!("Waiting for {monitor} ..."));
     let client = dir.admin_access(config)?.connect();
     command(&client, &json!({ "prefix": "status", "format": "json" }), FIRST_ANSWER_TIMEOUT).with_context(
         || format!("{monitor} does not answer: see {}", dir.layout().log(&monitor.to_string()).display()),
@@ -628,7 +644,7 @@ fn admit(begun: &mut Begun, token: &JoinToken, options: &Options) -> Result<()> 
             if cure.is_empty() { anyhow!("{why}") } else { anyhow!("{why}: {cure}") }
         })?;
         take_admission(dir, config, &serde_json::from_slice(&answer).context("the reply is not JSON")?)?;
-        tell_person(options, format_args!("{} is registered.", config.name));
+        print_progress(options, format_args!("{} is registered.", config.name));
     }
     dir.save_client_conf(config)?;
     agent::start(dir, config)?;
@@ -654,7 +670,7 @@ fn take_admission(dir: &HostDir, config: &mut HostConfig, answer: &Value) -> Res
 /// Makes the OSDs, and waits until they are up.
 fn finish(dir: &HostDir, config: &mut HostConfig, client: &BlockingClient, options: &Options) -> Result<()> {
     make_osds(dir, config, client, |id, path| {
-        tell_person(options, format_args!("osd.{id} is on {}.", path.display()));
+        print_progress(options, format_args!("osd.{id} is on {}.", path.display()));
     })?;
     agent::wait_running(dir)?;
     wait_up(client, config)?;

@@ -45,8 +45,8 @@ impl Session {
                 devices: Devices::new(dir.clone()),
                 dir,
                 client: None,
-                told: BTreeMap::new(),
-                complained: String::new(),
+                reported: BTreeMap::new(),
+                last_error: String::new(),
                 installed: Installed::default(),
             };
             while !stopped.load(Ordering::Relaxed) {
@@ -75,9 +75,9 @@ struct Reporter {
     devices: Devices,
     client: Option<BlockingClient>,
     /// The facts that the monitors know.
-    told: BTreeMap<String, String>,
+    reported: BTreeMap<String, String>,
     /// The last error, which is logged once.
-    complained: String,
+    last_error: String,
     installed: Installed,
 }
 
@@ -125,10 +125,10 @@ impl Reporter {
             Ok(()) => String::new(),
             Err(e) => format!("{e:#}"),
         };
-        if !error.is_empty() && error != self.complained {
-            tracing::warn!("the monitors were not told how this host is: {error}");
+        if !error.is_empty() && error != self.last_error {
+            tracing::warn!("the report of this host did not reach the monitors: {error}");
         }
-        self.complained = error;
+        self.last_error = error;
     }
 
     fn report(&mut self) -> Result<()> {
@@ -139,11 +139,11 @@ impl Reporter {
         }
         let mut facts = self.facts()?;
         facts.insert("devices".to_string(), self.devices.fact(&config)?);
-        let news: BTreeMap<&String, &String> =
-            facts.iter().filter(|(name, fact)| self.told.get(*name) != Some(fact)).collect();
-        let input = if news.is_empty() { Bytes::new() } else { serde_json::to_vec(&news)?.into() };
+        let changed: BTreeMap<&String, &String> =
+            facts.iter().filter(|(name, fact)| self.reported.get(*name) != Some(fact)).collect();
+        let input = if changed.is_empty() { Bytes::new() } else { serde_json::to_vec(&changed)?.into() };
         let orders = self.ask(&config, "", input)?;
-        self.told = facts;
+        self.reported = facts;
         // The setup command writes the configuration until it is done.
         if config.setup != Setup::Done {
             return Ok(());
@@ -179,7 +179,7 @@ impl Reporter {
         if answer.is_err() {
             // Another session, to the monitors as the configuration has them by then; and all facts again.
             self.client = None;
-            self.told.clear();
+            self.reported.clear();
         }
         serde_json::from_slice(&answer?).context("the reply to a report is not understood")
     }
