@@ -89,8 +89,8 @@ pub struct Options {
 
 #[derive(clap::Args)]
 pub struct Join {
-    /// The line that `nacre token new` printed; `-` to read it from standard input, so that other users of this
-    /// machine do not see it in the list of processes
+    /// The line that `nacre token new` printed; `-` to read it from standard input, so that other users of
+    /// this machine do not see it in the list of processes
     token: String,
     #[command(flatten)]
     options: Options,
