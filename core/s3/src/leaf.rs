@@ -97,8 +97,8 @@ impl LeafRange {
 pub enum Garbage {
     /// Of an object that was replaced or deleted.
     Data(Vec<Extent>),
-    /// The state of an upload that is complete or aborted, and the parts that it did not use.
-    Upload(Tag),
+    /// The state of an upload that is complete or aborted, and the parts that the object does not have.
+    Upload { id: Tag, kept: Vec<Tag> },
 }
 impl Encode for Garbage {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -107,9 +107,10 @@ impl Encode for Garbage {
                 0_u8.encode(out);
                 extents.encode(out);
             }
-            Garbage::Upload(id) => {
+            Garbage::Upload { id, kept } => {
                 1_u8.encode(out);
                 id.encode(out);
+                kept.encode(out);
             }
         });
     }
@@ -118,7 +119,7 @@ impl Decode for Garbage {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         r.versioned("s3 garbage", 1, |r, _| match u8::decode(r)? {
             0 => Ok(Garbage::Data(Vec::decode(r)?)),
-            _ => Ok(Garbage::Upload(Tag::decode(r)?)),
+            _ => Ok(Garbage::Upload { id: Tag::decode(r)?, kept: Vec::decode(r)? }),
         })
     }
 }
@@ -138,6 +139,10 @@ pub(crate) fn tombstone_key(of: &Name) -> Name {
 }
 pub(crate) fn upload_key(key: &[u8], id: Tag) -> Name {
     named(b'u', &[key, &[0], id.to_string().as_bytes()].concat())
+}
+/// Of the map of leaves.
+pub(crate) fn map_key(low: &[u8]) -> Name {
+    named(b'l', low)
 }
 pub(crate) fn garbage_key(due: u64, tag: Tag) -> Name {
     named(b'g', format!("{due:016x}{tag}").as_bytes())
@@ -165,6 +170,6 @@ pub fn create_bucket(pool: PoolId, bucket: &str) -> [ObjectRequest; 2] {
     let first = LeafName::first(bucket);
     let root = ObjectRequest::new(pool, LeafName::root(bucket))
         .create(true)
-        .omap_set([(named(b'l', b""), Bytes::from(to_vec(&first)))]);
+        .omap_set([(map_key(b""), Bytes::from(to_vec(&first)))]);
     [create_leaf(pool, &first, &LeafRange::first()), root]
 }

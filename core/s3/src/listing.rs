@@ -103,6 +103,13 @@ impl PageBuilder {
         }
     }
 
+    /// Nothing else is up to this key.
+    pub fn skip_to(&mut self, key: &[u8]) {
+        if !self.is_truncated && *key > *self.after {
+            self.after = Bytes::copy_from_slice(key);
+        }
+    }
+
     /// The page as it is now.
     pub fn finish(self) -> Page {
         Page { items: self.items, is_truncated: self.is_truncated }

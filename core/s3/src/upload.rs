@@ -5,7 +5,6 @@
 //! omap  "h"       Upload: what the upload was begun with
 //!       "p" NNNNN Part, by its number in decimal
 //!       "o" TAG   Extent of a part that was replaced
-//!       "c"       tags of the parts that the finished object has; the others are garbage
 //! ```
 //!
 //! The bucket's index has an entry for each open upload, whose removal commits a Complete or an Abort: only
@@ -18,7 +17,7 @@ use nacre_base::{Name, PoolId};
 use nacre_client::{Compare, ObjectReply, ObjectRequest};
 use nacre_proto::types::Op;
 use nacre_wire::{Decode, DecodeError, Reader, from_slice, to_vec, versioned_fields};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 const STATE: &str = "state";
 const OPEN: &str = "open";
@@ -75,8 +74,6 @@ pub struct UploadState {
     pub parts: BTreeMap<u32, Part>,
     /// Parts that were replaced.
     pub replaced: Vec<Extent>,
-    /// The parts of the finished object.
-    pub kept: BTreeSet<Tag>,
 }
 
 fn object(pool: PoolId, id: Tag) -> ObjectRequest {
@@ -105,18 +102,14 @@ impl Upload {
         object(pool, id).remove()
     }
 
-    /// Refuses parts from now on, and notes which parts the finished object has. It must be in the state that
-    /// was read.
-    pub fn close(pool: PoolId, id: Tag, kept: &BTreeSet<Tag>) -> ObjectRequest {
-        object(pool, id)
-            .assert_exists()
-            .set_xattr(STATE, CLOSED)
-            .omap_set([(Name::from("c"), Bytes::from(to_vec(&kept.iter().copied().collect::<Vec<_>>())))])
+    /// Refuses parts from now on.
+    pub fn close(pool: PoolId, id: Tag) -> ObjectRequest {
+        object(pool, id).assert_exists().set_xattr(STATE, CLOSED)
     }
 
     /// Takes parts again, after a Complete whose precondition did not hold.
     pub fn reopen(pool: PoolId, id: Tag) -> ObjectRequest {
-        object(pool, id).assert_exists().set_xattr(STATE, OPEN).omap_remove([Name::from("c")])
+        object(pool, id).assert_exists().set_xattr(STATE, OPEN)
     }
 
     /// Reads what it was begun with.
@@ -174,7 +167,6 @@ pub struct UploadReader {
     upload: Option<Upload>,
     parts: BTreeMap<u32, Part>,
     replaced: Vec<Extent>,
-    kept: BTreeSet<Tag>,
     after: Name,
 }
 
@@ -195,7 +187,6 @@ impl UploadReader {
         for (name, value) in &pairs {
             match name.as_bytes() {
                 b"h" => self.upload = Some(from_slice(value)?),
-                b"c" => self.kept = from_slice::<Vec<Tag>>(value)?.into_iter().collect(),
                 [b'p', number @ ..] => {
                     if let Some(number) = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok())
                     {
@@ -212,7 +203,7 @@ impl UploadReader {
 
     /// The upload; none if the object has none.
     pub fn finish(self) -> Option<UploadState> {
-        let UploadReader { is_open, upload, parts, replaced, kept, .. } = self;
-        Some(UploadState { is_open, upload: upload?, parts, replaced, kept })
+        let UploadReader { is_open, upload, parts, replaced, .. } = self;
+        Some(UploadState { is_open, upload: upload?, parts, replaced })
     }
 }

@@ -32,7 +32,6 @@ use s3s::dto::{
     UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
-use std::collections::BTreeSet;
 
 const PARTS_MAX: i32 = 10_000;
 /// All parts but the last.
@@ -296,8 +295,7 @@ impl Core {
             return Err(s3_error!(BadDigest, "The checksum you specified did not match what we computed."));
         }
         let index = &self.store.existing().await?.index;
-        let kept: BTreeSet<Tag> = chosen.iter().map(|part| part.tag).collect();
-        match index.run(Upload::close(index.id(), id, &kept)).await {
+        match index.run(Upload::close(index.id(), id)).await {
             Err(failure) if failure.is_not_found() => return Err(no_such_upload()),
             result => result.map(drop).map_err(|failure| errors::of_failure(&failure))?,
         }
@@ -373,7 +371,7 @@ impl Core {
         bucket.index.ask(abort).await.map_err(|refusal| self.refused(&bucket, &refusal))?;
         // Parts are refused from now on. Nothing is lost if this fails: the removal does it again.
         let index = &self.store.existing().await?.index;
-        let _ = index.run(Upload::close(index.id(), id, &BTreeSet::new())).await;
+        let _ = index.run(Upload::close(index.id(), id)).await;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
 

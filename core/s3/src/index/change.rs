@@ -196,7 +196,11 @@ impl Change {
             state.upload.value().ok_or(Refusal::NoSuchUpload)?;
             state.upload.guard(&mut edit, &name, range);
             remove(&mut edit, name, range, id);
-            edit.set.insert(garbage_key(0, id), to_vec(&Garbage::Upload(id)).into());
+            let kept = match self {
+                Change::Put { object, .. } => object.head.body.extents().iter().map(|it| it.tag).collect(),
+                _ => Vec::new(),
+            };
+            edit.set.insert(garbage_key(0, id), to_vec(&Garbage::Upload { id, kept }).into());
         }
         match self {
             Change::Put { object, condition, due, .. } => {

@@ -5,7 +5,7 @@
 //! in the leaves, and other gateways change them at the same time.
 //!
 //! `writer` collects the writes of a leaf into compound operations, `change` decides what one write does to
-//! its key, `walk` has the requests that read, and `root` is the cached map of leaves.
+//! its key, `walk` has the requests that read, `split` splits leaves, and `root` is the cached map of leaves.
 //!
 //! Consistency rests on three rules:
 //!   - a write compares the leaf's generation and the entries that it was decided on, in the operation that
@@ -16,10 +16,12 @@
 
 mod change;
 mod root;
+mod split;
 mod walk;
 mod writer;
 
 pub use change::NewObject;
+pub use split::Limits;
 pub use walk::GarbageItem;
 
 use crate::condition::Condition;
@@ -32,7 +34,8 @@ use change::Change;
 use nacre_base::{Name, PoolId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest};
 use root::Root;
-use std::collections::BTreeMap;
+use split::{Split, SplitStep};
+use std::collections::{BTreeMap, BTreeSet};
 use walk::{Walk, WalkStep};
 use writer::{LeafWriter, Write, WriterOp};
 
@@ -92,6 +95,8 @@ pub enum Ask {
     },
     /// Makes every leaf refuse writes, if the bucket is empty.
     Seal,
+    /// The leaves, from the lowest keys to the highest.
+    Leaves,
 }
 
 /// What came of it.
@@ -109,6 +114,7 @@ pub enum Answer {
     Page(Page),
     Totals(Counters),
     Garbage(Vec<GarbageItem>),
+    Leaves(Vec<LeafName>),
 }
 
 /// Why it was not done.
@@ -166,6 +172,9 @@ struct Place {
 /// How often a request begins again with a new map of the leaves before it is given up.
 const RELOADS_MAX: u32 = 4;
 
+/// One of so many operations on a leaf that takes keys over looks whether that goes on.
+const RESUME_EVERY: u64 = 8;
+
 /// The index of one bucket.
 #[derive(Debug)]
 pub struct BucketIndex {
@@ -175,6 +184,9 @@ pub struct BucketIndex {
     in_flight: BTreeMap<OpId, Job>,
     /// Requests that wait for the map of leaves.
     waiting: Vec<Pending>,
+    limits: Limits,
+    /// Leaves that are being split, or that take keys over.
+    splitting: BTreeSet<LeafName>,
     last_op: u64,
 }
 
@@ -185,6 +197,7 @@ enum Job {
     Writer(LeafName, WriterOp),
     Walk(Ticket, u32, Box<Walk>),
     Forget(Ticket),
+    Split(LeafName, Box<Split>),
 }
 
 /// A request that is to begin, or to begin again.
@@ -203,8 +216,15 @@ impl BucketIndex {
             writers: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             waiting: Vec::new(),
+            limits: Limits::default(),
+            splitting: BTreeSet::new(),
             last_op: 0,
         }
+    }
+
+    /// Splits leaves at other sizes.
+    pub fn with_limits(self, limits: Limits) -> BucketIndex {
+        BucketIndex { limits, ..self }
     }
 
     /// Whether nothing is under way, so that the machine can be dropped.
@@ -228,6 +248,7 @@ impl BucketIndex {
             Ask::Totals => walk(Walk::totals()),
             Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),
             Ask::Seal => walk(Walk::seal()),
+            Ask::Leaves => walk(Walk::leaves()),
             Ask::ForgetGarbage { leaf, keys } => {
                 let request = ObjectRequest::new(self.place.pool, leaf.0).omap_remove(keys);
                 return self.send(Job::Forget(ticket), request, out);
@@ -243,6 +264,16 @@ impl BucketIndex {
             Job::Root => self.on_root(result, out),
             Job::Writer(leaf, op) => self.on_writer(leaf, op, result, out),
             Job::Walk(ticket, reloads, walk) => self.on_walk(ticket, reloads, walk, result, out),
+            Job::Split(leaf, mut split) => match split.completed(&self.place, result) {
+                SplitStep::Continue => {
+                    let request = split.request(&self.place);
+                    self.send(Job::Split(leaf, split), request, out);
+                }
+                SplitStep::Done => {
+                    self.splitting.remove(&leaf);
+                    self.splitting.remove(&split.new_name(&self.place));
+                }
+            },
             Job::Forget(ticket) => {
                 let result = match result {
                     Err(failure) if !failure.is_not_found() => Err(failure.into()),
@@ -271,13 +302,25 @@ impl BucketIndex {
         }
         match pending {
             Pending::Write(write) => {
-                let leaf = self.root.leaf_of(write.change.key());
+                let leaf = self.leaf_to_write(write.change.key());
                 self.writers.entry(leaf.clone()).or_default().push(*write);
                 self.pump(&leaf, out);
             }
-            Pending::Walk(ticket, reloads, walk) => {
+            Pending::Walk(ticket, reloads, mut walk) => {
                 let request = walk.request(&self.place, &self.root);
                 self.send(Job::Walk(ticket, reloads, walk), request, out);
+            }
+        }
+    }
+
+    /// The leaf that has a key, as far as this gateway knows.
+    fn leaf_to_write(&mut self, key: &[u8]) -> LeafName {
+        loop {
+            let leaf = self.root.leaf_of(key);
+            match self.writers.get(&leaf).and_then(LeafWriter::range) {
+                // A map that was read again may be older than what the leaf itself said.
+                Some(range) if !range.contains(key) => self.root.learn(&leaf, range),
+                _ => return leaf,
             }
         }
     }
@@ -305,6 +348,23 @@ impl BucketIndex {
         }
     }
 
+    /// Begins a split that may be due, or goes on with one that another gateway may have left.
+    fn maintain(&mut self, leaf: &LeafName, source: Option<LeafName>, is_large: bool, out: &mut Vec<Effect>) {
+        // Every gateway that sees a half-done split would do the same work: now and then is enough.
+        let resumes = source.is_some() && self.last_op.is_multiple_of(RESUME_EVERY);
+        if !(is_large || resumes) || !self.splitting.insert(leaf.clone()) {
+            return;
+        }
+        let tag = Tag { instance: self.place.instance, sequence: self.last_op };
+        let split = match source {
+            Some(source) => Split::resume(leaf.clone(), source, self.limits, tag),
+            None => Split::new(leaf.clone(), self.limits, tag),
+        };
+        self.splitting.insert(split.new_name(&self.place));
+        let request = split.request(&self.place);
+        self.send(Job::Split(leaf.clone(), Box::new(split)), request, out);
+    }
+
     /// Sends the next operation of a leaf's writer, if it may.
     fn pump(&mut self, leaf: &LeafName, out: &mut Vec<Effect>) {
         let Some(writer) = self.writers.get_mut(leaf) else { return };
@@ -317,9 +377,12 @@ impl BucketIndex {
         let Some(writer) = self.writers.get_mut(&leaf) else { return };
         let missing = matches!(&result, Err(failure) if failure.is_not_found());
         let mut elsewhere = writer.completed(&self.place, op, result, out);
-        if let Some(range) = writer.range() {
+        let is_large = writer.take_inserts(self.limits.count_after);
+        let source = writer.range().and_then(|range| {
             self.root.learn(&leaf, range);
-        }
+            range.source.clone()
+        });
+        self.maintain(&leaf, source, is_large, out);
         if missing {
             // The leaf was removed, with its bucket or without.
             elsewhere.extend(self.writers.remove(&leaf).into_iter().flat_map(LeafWriter::into_queue));

@@ -30,6 +30,8 @@ pub struct Walk {
     kind: Kind,
     /// The key whose leaf is read, or the lowest key of the leaf.
     at: Bytes,
+    /// The leaf that was asked last.
+    leaf: LeafName,
     /// The leaf takes over keys: where from. Then this step reads that leaf.
     source: Option<LeafName>,
 }
@@ -41,6 +43,7 @@ enum Kind {
     Totals(Counters),
     Garbage { now: u64, max: usize, found: Vec<GarbageItem> },
     Seal(Seal),
+    Leaves(Vec<LeafName>),
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +81,7 @@ fn done(result: Result<Answer, Refusal>) -> WalkStep {
 
 impl Walk {
     fn new(kind: Kind, at: Bytes) -> Walk {
-        Walk { kind, at, source: None }
+        Walk { kind, at, leaf: LeafName(String::new()), source: None }
     }
     /// Reads an object.
     pub fn get(key: Bytes) -> Walk {
@@ -97,6 +100,10 @@ impl Walk {
     /// Finds garbage that is due.
     pub fn garbage(now: u64, max: usize) -> Walk {
         Walk::new(Kind::Garbage { now, max, found: Vec::new() }, Bytes::new())
+    }
+    /// Lists the leaves.
+    pub fn leaves() -> Walk {
+        Walk::new(Kind::Leaves(Vec::new()), Bytes::new())
     }
     /// Makes the leaves of an empty bucket refuse writes.
     pub fn seal() -> Walk {
@@ -118,6 +125,10 @@ impl Walk {
                 found.clear();
                 self.at = Bytes::new();
             }
+            Kind::Leaves(found) => {
+                found.clear();
+                self.at = Bytes::new();
+            }
             Kind::Seal(seal) => {
                 *seal = Seal::default();
                 self.at = Bytes::new();
@@ -126,9 +137,9 @@ impl Walk {
     }
 
     /// The request of the next step.
-    pub fn request(&self, place: &Place, root: &Root) -> ObjectRequest {
-        let leaf = self.source.clone().unwrap_or_else(|| root.leaf_of(&self.at));
-        let request = ObjectRequest::new(place.pool, leaf.0);
+    pub fn request(&mut self, place: &Place, root: &Root) -> ObjectRequest {
+        self.leaf = self.source.clone().unwrap_or_else(|| root.leaf_of(&self.at));
+        let request = ObjectRequest::new(place.pool, self.leaf.0.as_str());
         let all_of = |request: ObjectRequest, kind: &[u8], max: u64| {
             request.op(Op::OmapGetVals { after: Name::default(), max, prefix: Name::from(kind) })
         };
@@ -145,10 +156,15 @@ impl Walk {
                 let max = page.builder.batch();
                 let request = request.get_xattr(RANGE).op(Op::OmapGetVals { after, max, prefix });
                 match page.from_source {
-                    Some(_) => all_of(request, &[b't', kind], PAIRS),
+                    Some(_) => {
+                        let after = tombstone_key(&Name::from(&*[&[kind], &**page.builder.after()].concat()));
+                        let prefix = Name::from(&[b't', kind][..]);
+                        request.op(Op::OmapGetVals { after, max: PAIRS, prefix })
+                    }
                     None => request,
                 }
             }
+            Kind::Leaves(_) => request.get_xattr(RANGE),
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
             Kind::Seal(Seal { ready: None }) => all_of(all_of(request.get_xattr(RANGE), b"e", 1), b"u", 1),
@@ -194,7 +210,7 @@ impl Walk {
             return self.on_source(&reply);
         }
         let range: LeafRange = from_slice(output(&reply, 0)?)?;
-        let leaf = root.leaf_of(&self.at);
+        let leaf = self.leaf.clone();
         root.learn(&leaf, &range);
         if !range.contains(&self.at) {
             return Ok(WalkStep::Continue);
@@ -208,6 +224,11 @@ impl Walk {
                 }
                 let sum = *sum;
                 Ok(self.next_leaf(&range).unwrap_or_else(|| done(Ok(Answer::Totals(sum)))))
+            }
+            Kind::Leaves(found) => {
+                found.push(leaf);
+                let found = found.clone();
+                Ok(self.next_leaf(&range).unwrap_or_else(|| done(Ok(Answer::Leaves(found)))))
             }
             Kind::Garbage { now, max, found } => {
                 for (key, value) in pairs(&reply, 1)?.0 {
@@ -301,9 +322,11 @@ impl Walk {
         let (mut merged, mut more) = pairs(reply, 1)?;
         let mut complete_up_to = if more { merged.keys().next_back().cloned() } else { None };
         if let (Some((in_source, source_has_more)), true) = (from_source, range.source.is_some()) {
-            let (tombstones, too_many) = pairs(reply, 2)?;
-            if too_many {
-                return Err(Refusal::Corrupt("more tombstones than a leaf can have".into()));
+            let (tombstones, more_tombstones) = pairs(reply, 2)?;
+            if let (true, Some(last)) = (more_tombstones, tombstones.keys().next_back()) {
+                let last = Name::from(&last.as_bytes()[1..]);
+                complete_up_to = complete_up_to.into_iter().chain([last]).min();
+                more = true;
             }
             if source_has_more {
                 let last = in_source.keys().next_back().cloned();
@@ -316,7 +339,6 @@ impl Walk {
                 }
             }
         }
-        let before = page.builder.after().clone();
         for (name, value) in &merged {
             let key = Bytes::copy_from_slice(&name.as_bytes()[1..]);
             let is_read = complete_up_to.as_ref().is_none_or(|last| name <= last);
@@ -324,17 +346,19 @@ impl Walk {
                 page.builder.add(&key, value);
             }
         }
+        if let Some(last) = &complete_up_to {
+            page.builder.skip_to(&last.as_bytes()[1..]);
+        }
         let builder = &page.builder;
         let ends = range.high.as_ref().is_none_or(|high| builder.is_past(high));
         let high = range.high.clone().unwrap_or_default();
-        let leaf_is_done = !more || (!high.is_empty() && *builder.after() >= high);
+        // What a split has left behind the end of the leaf is of no interest.
+        let is_behind = |name: &Name| !high.is_empty() && name.as_bytes()[1..] >= *high;
+        let leaf_is_done = !more || complete_up_to.as_ref().is_some_and(is_behind);
         if builder.is_full() || (leaf_is_done && ends) {
             let request = PageRequest::default();
             let builder = std::mem::replace(&mut page.builder, PageBuilder::new(request));
             return Ok(done(Ok(Answer::Page(builder.finish()))));
-        }
-        if more && *builder.after() == before {
-            return Err(Refusal::Corrupt("a leaf with keys that are not in its range".into()));
         }
         let next = if leaf_is_done { high } else { self.at.clone() };
         self.at = next.max(builder.after().clone());

@@ -23,6 +23,8 @@ pub struct Write {
     pub change: Change,
     /// What is known of the key; none before it was read.
     state: Option<KeyState>,
+    /// The generation of the leaf when it was read. A state counts only as long as that is the same.
+    generation: u64,
     /// The assumption that the key does not exist was wrong.
     must_read: bool,
     /// How often the leaf that should have the key was gone.
@@ -32,7 +34,7 @@ pub struct Write {
 impl Write {
     /// A write of which nothing was read yet.
     pub fn new(ticket: Ticket, change: Change) -> Write {
-        Write { ticket, change, state: None, must_read: false, reloads: 0 }
+        Write { ticket, change, state: None, generation: 0, must_read: false, reloads: 0 }
     }
 
     fn needs_read(&self, range: &LeafRange) -> bool {
@@ -72,6 +74,8 @@ pub struct LeafWriter {
     /// Writes for which the leaf's source must be read next.
     for_source: Option<(LeafName, Vec<Write>)>,
     is_busy: bool,
+    /// New keys since they were last counted.
+    inserts: usize,
     /// Smaller where other gateways write the same keys, so that one of them gets through.
     batch_max: usize,
 }
@@ -84,6 +88,7 @@ impl Default for LeafWriter {
             queue: VecDeque::new(),
             for_source: None,
             is_busy: false,
+            inserts: 0,
             batch_max: BATCH_MAX,
         }
     }
@@ -97,6 +102,14 @@ impl LeafWriter {
     /// The leaf as it was last read.
     pub fn range(&self) -> Option<&LeafRange> {
         self.range.as_ref()
+    }
+    /// Whether so many keys are new that the leaf is to be counted.
+    pub fn take_inserts(&mut self, count_after: usize) -> bool {
+        let is_large = self.inserts >= count_after;
+        if is_large {
+            self.inserts = 0;
+        }
+        is_large
     }
     /// What has not begun.
     pub fn into_queue(self) -> impl Iterator<Item = Write> {
@@ -132,10 +145,12 @@ impl LeafWriter {
         leaf: &LeafName,
         out: &mut Vec<Effect>,
     ) -> Option<(WriterOp, ObjectRequest)> {
-        let batch = self.take_batch();
+        let mut batch = self.take_batch();
         let (Some(range), Some(counters)) = (&self.range, self.counters) else {
             return Some(read(place, leaf, batch));
         };
+        let is_stale = |write: &&mut Write| write.state.is_some() && write.generation != range.generation;
+        batch.iter_mut().filter(is_stale).for_each(Write::forget);
         let (unread, ready): (Vec<_>, Vec<_>) = batch.into_iter().partition(|write| write.needs_read(range));
         // What was read goes first: otherwise a stream of writes that must read could hold it up.
         if ready.iter().any(|write| write.state.is_some()) || unread.is_empty() {
@@ -219,10 +234,17 @@ impl LeafWriter {
             return Vec::new();
         }
         self.counters = Some(counters);
-        let elsewhere = batch.extract_if(.., |write| !range.contains(write.change.key())).collect();
+        let is_elsewhere = |write: &mut Write| !range.contains(write.change.key());
+        let mut elsewhere: Vec<Write> = batch.extract_if(.., is_elsewhere).collect();
+        // What waits would otherwise be written into a leaf that does not have its key any more.
+        for write in std::mem::take(&mut self.queue) {
+            let stays = range.contains(write.change.key());
+            if stays { self.queue.push_back(write) } else { elsewhere.push(write) }
+        }
         for write in &mut batch {
             // An assumption about a key that was read by mistake costs nothing.
             write.state = Some(write.change.state(&values));
+            write.generation = range.generation;
         }
         let needs_source =
             |write: &Write| write.state.as_ref().is_some_and(|state| write.change.needs_source(state));
@@ -268,6 +290,7 @@ impl LeafWriter {
                 self.counters = Some(counters);
                 self.batch_max = (self.batch_max * 2).min(BATCH_MAX);
                 for (write, answer) in batch {
+                    self.inserts += usize::from(answer == Answer::Put { replaced: false });
                     write.done(Ok(answer), out);
                 }
             }
@@ -332,6 +355,7 @@ fn write(
     let own = counters_key(place.instance);
     let (mut all, mut batch, mut counters) = (Edit::default(), Vec::new(), before);
     for write in writes {
+        assert!(range.contains(write.change.key()), "a write to a leaf that does not have its key");
         // A blind write is decided on the assumption that there is nothing yet.
         let state = write.state.clone().unwrap_or_default();
         match write.change.decide(&state, range) {

@@ -6,7 +6,7 @@ mod model;
 mod random;
 
 use crate::condition::{Condition, Etags};
-use crate::index::{Answer, Ask, NewObject, Refusal};
+use crate::index::{Answer, Ask, Limits, NewObject, Refusal};
 use crate::leaf::Garbage;
 use crate::listing::{Item, PageRequest};
 use crate::record::{Body, Counters, Entry, Extent, Head};
@@ -155,7 +155,8 @@ fn complete_or_abort_ends_an_upload_but_not_both() {
         world.ask(0, first).unwrap();
         assert_eq!(world.ask(1, second), Err(Refusal::NoSuchUpload));
         let Ok(Answer::Garbage(items)) = world.ask(0, Ask::Garbage { now: 0, max: 9 }) else { panic!() };
-        assert_eq!(items[0].garbage, Garbage::Upload(id));
+        let kept = if aborts_first { Vec::new() } else { vec![tag(1)] };
+        assert_eq!(items[0].garbage, Garbage::Upload { id, kept });
     }
 }
 
@@ -205,4 +206,40 @@ fn sealed_bucket_refuses_writes_and_one_with_objects_is_not_sealed() {
     // The other gateway does not know it yet.
     let late = put("b", object(tag(2), None), Condition::default());
     assert_eq!(world.ask(1, late), Err(Refusal::NoSuchBucket));
+}
+
+/// Pages, prefixes and totals over many leaves, and a gateway that knows only the first of them.
+#[test]
+fn bucket_grows_by_splits_and_lists_in_order() {
+    let mut world = World::with_limits(2, Limits { leaf_max: 20, count_after: 5, copy: 7 });
+    // In an order that is neither rising nor falling.
+    let name = |n: u64| format!("{:03}/{n}", n * 7 % 400);
+    // The second gateway reads the map before there are other leaves.
+    world.ask(1, put("000", object(tag(1), None), Condition::default())).unwrap();
+    for n in 0..400 {
+        world.ask(0, put(&name(n), object(tag(n), Some(n + 1)), Condition::default())).unwrap();
+    }
+    assert!(world.leaves() > 15, "{} leaves", world.leaves());
+    let mut expected: Vec<String> = (0..400).map(name).chain(["000".to_string()]).collect();
+    expected.sort_unstable();
+    for gateway in [1, 0] {
+        let Ok(Answer::Page(page)) =
+            world.ask(gateway, Ask::Page(PageRequest { max: 1000, ..PageRequest::default() }))
+        else {
+            panic!("no page")
+        };
+        let found = page.items.iter().map(|item| String::from_utf8(item.marker().to_vec()).unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+    let folders = PageRequest { delimiter: "/".into(), max: 1000, ..PageRequest::default() };
+    assert_eq!(names(&mut world, folders).0.len(), 401);
+    for n in (0..400).step_by(3) {
+        assert_eq!(world.ask(1, delete(&name(n))), Ok(Answer::Deleted { existed: true }), "{n}");
+        assert_eq!(world.ask(0, Ask::Get { key: name(n).into() }), Err(Refusal::NoSuchKey));
+    }
+    let left = (0..400_i64).filter(|n| n % 3 != 0);
+    let totals =
+        Counters { objects: left.clone().count() as i64 + 1, bytes: left.map(|n| n + 1).sum::<i64>() + 1 };
+    assert_eq!(world.ask(1, Ask::Totals), Ok(Answer::Totals(totals)));
+    assert_eq!(world.ask(1, Ask::Seal), Err(Refusal::NotEmpty));
 }

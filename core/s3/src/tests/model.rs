@@ -1,6 +1,6 @@
 //! RADOS in memory, and gateways on it.
 
-use crate::index::{Answer, Ask, BucketIndex, Effect, OpId, Refusal, Ticket};
+use crate::index::{Answer, Ask, BucketIndex, Effect, Limits, OpId, Refusal, Ticket};
 use crate::leaf::create_bucket;
 use bytes::Bytes;
 use nacre_base::errno::{ECANCELED, EEXIST, ENOENT, ERANGE};
@@ -123,6 +123,7 @@ pub struct World {
     pub sent: VecDeque<(usize, OpId, ObjectRequest)>,
     pub done: Vec<Done>,
     pub operations: u64,
+    limits: Limits,
     last_ticket: u64,
     last_instance: u64,
 }
@@ -130,6 +131,11 @@ pub struct World {
 impl World {
     /// So many gateways and an empty bucket.
     pub fn new(gateways: u64) -> World {
+        World::with_limits(gateways, Limits::default())
+    }
+
+    /// The same, where leaves are split at other sizes.
+    pub fn with_limits(gateways: u64, limits: Limits) -> World {
         let mut rados = Rados::default();
         for request in create_bucket(POOL, BUCKET) {
             rados.run(&request).unwrap();
@@ -140,6 +146,7 @@ impl World {
             sent: VecDeque::new(),
             done: Vec::new(),
             operations: 0,
+            limits,
             last_ticket: 0,
             last_instance: 0,
         };
@@ -153,7 +160,7 @@ impl World {
     /// A gateway that has just started.
     pub fn new_gateway(&mut self) -> BucketIndex {
         self.last_instance += 1;
-        BucketIndex::new(POOL, BUCKET, self.last_instance)
+        BucketIndex::new(POOL, BUCKET, self.last_instance).with_limits(self.limits)
     }
 
     fn perform(&mut self, gateway: usize, effects: Vec<Effect>) {
@@ -173,6 +180,11 @@ impl World {
         self.gateways[gateway].ask(ticket, ask, &mut effects);
         self.perform(gateway, effects);
         ticket
+    }
+
+    /// How many leaves there are.
+    pub fn leaves(&self) -> usize {
+        self.rados.objects.keys().filter(|name| name.as_bytes().starts_with(b"b.leaf")).count()
     }
 
     /// Carries out one of the operations that were sent.

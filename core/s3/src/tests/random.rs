@@ -4,7 +4,7 @@ use super::linearizable::{Call, Event, Returned, check};
 use super::model::World;
 use super::{absent, delete, object, put, tag};
 use crate::condition::Condition;
-use crate::index::{Answer, Ask, OpId, Refusal, Ticket};
+use crate::index::{Answer, Ask, Limits, OpId, Refusal, Ticket};
 use crate::listing::{Item, PageRequest};
 use crate::record::{Counters, Entry};
 use nacre_base::Rng;
@@ -13,7 +13,7 @@ use nacre_client::{Failure, ObjectReply};
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 
-const KEYS: [&str; 4] = ["a", "b", "b/c", "d"];
+const KEYS: [&str; 7] = ["a", "b", "b/c", "b/d", "c", "d", "e"];
 const GATEWAYS: usize = 2;
 
 /// What is asked, so that the answer can be judged.
@@ -119,7 +119,8 @@ impl Run {
         for (at, key) in KEYS.iter().enumerate() {
             let events: Vec<Event> =
                 self.events.iter().filter(|(of, _)| *of == at).map(|(_, event)| event.clone()).collect();
-            assert!(check(&events), "no order of these explains them, on {key}: {events:#?}");
+            let text: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
+            assert!(check(&events), "no order of these explains them, on {key}:\n{}", text.join("\n"));
         }
         self.check_totals();
     }
@@ -142,11 +143,11 @@ impl Run {
     }
 }
 
-#[test]
-fn answers_of_two_gateways_fit_one_order_and_totals_are_exact() {
-    for seed in 0..100 {
+fn run(seeds: std::ops::Range<u64>, limits: Limits, steps: usize) -> usize {
+    let mut leaves = 0;
+    for seed in seeds {
         let mut run = Run {
-            world: World::new(GATEWAYS as u64),
+            world: World::with_limits(GATEWAYS as u64, limits),
             rng: Rng::new(seed),
             now: 0,
             events: Vec::new(),
@@ -154,9 +155,24 @@ fn answers_of_two_gateways_fit_one_order_and_totals_are_exact() {
             replies: Vec::new(),
             last_write: 0,
         };
-        while run.events.len() < 60 {
+        while run.events.len() < steps {
             run.step();
         }
         run.finish();
+        leaves += run.world.leaves();
     }
+    leaves
+}
+
+#[test]
+fn answers_of_two_gateways_fit_one_order_and_totals_are_exact() {
+    run(0..60, Limits::default(), 80);
+}
+
+/// Gateways are killed in the middle of splits, too.
+#[test]
+fn answers_fit_one_order_while_leaves_split() {
+    let limits = Limits { leaf_max: 1, count_after: 2, copy: 1 };
+    let leaves = run(1000..1050, limits, 120);
+    assert!(leaves > 100, "only {leaves} leaves");
 }

@@ -1,0 +1,386 @@
+//! Splits a leaf that has many keys: cut first, move behind.
+//!
+//! ```text
+//! Count      how many keys the leaf has, and which is in the middle
+//! Create     the new leaf, whose source is the old one
+//! Cut        the old leaf ends at the middle, and names the new one. Writes go there from now on, and reads
+//!            look there first
+//! Publish    the new leaf is in the map
+//! Copy       keys that the new leaf neither has nor had, some at a time
+//! Finish     the new leaf has no source any more
+//! Sweep      tombstones in the new leaf, and the keys in the old one that others have now
+//! ```
+//!
+//! Each step can be done again, also by another gateway, and at the same time: a copy compares that the key
+//! is still absent, and the new leaf's generation, which rises when it has no source any more. Writers never
+//! wait.
+
+use super::{OpResult, Place, Refusal, is_canceled, output};
+use crate::leaf::{
+    GENERATION, LeafName, LeafRange, RANGE, create_leaf, entry_key, head_key, map_key, tombstone_key,
+};
+use crate::tag::Tag;
+use bytes::Bytes;
+use nacre_base::{Name, errno};
+use nacre_client::{Compare, ObjectRequest};
+use nacre_proto::types::Op;
+use nacre_wire::{Decode, Reader, from_slice, to_vec};
+use std::collections::BTreeMap;
+
+/// When leaves are split.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A leaf with more keys is split.
+    pub leaf_max: usize,
+    /// After so many new keys the gateway counts.
+    pub count_after: usize,
+    /// How many keys are copied at once: as many heads are in memory.
+    pub copy: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { leaf_max: 10_000, count_after: 2_000, copy: 100 }
+    }
+}
+
+/// How many keys are read or removed at once.
+const PAGE: u64 = 1000;
+/// About as many keys are remembered while they are counted.
+const SAMPLE: usize = 1000;
+
+/// A split at work.
+#[derive(Debug)]
+pub struct Split {
+    old: LeafName,
+    limits: Limits,
+    tag: Tag,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    Count {
+        after: Name,
+        count: usize,
+        sample: Vec<Bytes>,
+    },
+    Create {
+        cut: Bytes,
+        range: LeafRange,
+    },
+    Cut {
+        cut: Bytes,
+        range: LeafRange,
+    },
+    /// The old leaf has changed meanwhile, and the new one is of no use.
+    Discard,
+    Publish(NewLeaf),
+    /// Which entries or uploads come next.
+    List(Copying),
+    /// Their heads.
+    Heads(Copying, BTreeMap<Name, Bytes>),
+    /// Which of them the new leaf lacks.
+    Compare(Copying, BTreeMap<Name, Bytes>),
+    Write(Copying, BTreeMap<Name, Bytes>),
+    Finish(NewLeaf),
+    ListTombstones(NewLeaf),
+    RemoveTombstones(NewLeaf, Vec<Name>),
+    ListOld(NewLeaf, u8),
+    RemoveOld(NewLeaf, u8, Vec<Name>),
+    /// Reads a leaf that another gateway has left half done.
+    Resume(LeafName),
+}
+
+/// The leaf that takes keys over.
+#[derive(Clone, Debug)]
+struct NewLeaf {
+    name: LeafName,
+    range: LeafRange,
+}
+
+/// How far the copy is: entries first, then uploads.
+#[derive(Clone, Debug)]
+struct Copying {
+    leaf: NewLeaf,
+    kind: u8,
+    after: Name,
+    more: bool,
+}
+
+/// What follows a step.
+#[derive(Debug)]
+pub enum SplitStep {
+    Continue,
+    Done,
+}
+
+fn before(kind: u8, key: &[u8]) -> Name {
+    // The last of what comes before the key: keys with its prefix and less.
+    match key.split_last() {
+        None => Name::from(&[kind][..]),
+        Some((0, rest)) => Name::from(&*[&[kind], rest].concat()),
+        Some((last, rest)) => Name::from(&*[&[kind], rest, &[last - 1, 0xff, 0xff]].concat()),
+    }
+}
+
+impl NewLeaf {
+    fn has(&self, name: &Name) -> bool {
+        let key = &name.as_bytes()[1..];
+        // An upload's name has its key in front of a zero.
+        let key = key.split(|byte| *byte == 0).next().unwrap_or_default();
+        self.range.contains(key)
+    }
+    fn copying(self, kind: u8) -> Copying {
+        let after = before(kind, &self.range.low);
+        Copying { leaf: self, kind, after, more: true }
+    }
+}
+
+impl Split {
+    /// Counts the keys of a leaf, and splits it if there are too many.
+    pub fn new(leaf: LeafName, limits: Limits, tag: Tag) -> Split {
+        let step = Step::Count { after: Name::default(), count: 0, sample: Vec::new() };
+        Split { old: leaf, limits, tag, step }
+    }
+
+    /// Goes on with a leaf that takes keys over from `old`.
+    pub fn resume(leaf: LeafName, old: LeafName, limits: Limits, tag: Tag) -> Split {
+        Split { old, limits, tag, step: Step::Resume(leaf) }
+    }
+
+    /// The leaf that it makes, if it makes one.
+    pub fn new_name(&self, place: &Place) -> LeafName {
+        LeafName::new(&place.bucket, self.tag)
+    }
+
+    /// The request of the next step.
+    pub fn request(&self, place: &Place) -> ObjectRequest {
+        let object = |leaf: &LeafName| ObjectRequest::new(place.pool, leaf.0.as_str());
+        let page = |leaf: &LeafName, after: &Name, max: u64, kind: u8| {
+            let prefix = Name::from(&[kind][..]);
+            object(leaf).op(Op::OmapGetVals { after: after.clone(), max, prefix })
+        };
+        match &self.step {
+            Step::Count { after, .. } => {
+                let prefix = Name::from("e");
+                let pairs = Op::OmapGetVals { after: after.clone(), max: PAGE, prefix };
+                object(&self.old).get_xattr(RANGE).op(pairs)
+            }
+            Step::Create { cut, range } => {
+                let NewLeaf { name, range } = self.new_leaf(place, cut, range);
+                create_leaf(place.pool, &name, &range)
+            }
+            Step::Cut { cut, range } => {
+                let right = Some(self.new_leaf(place, cut, range).name);
+                let generation = range.generation + 1;
+                let ends = LeafRange { high: Some(cut.clone()), right, generation, ..range.clone() };
+                set_range(object(&self.old), range.generation, &ends)
+            }
+            Step::Discard => object(&self.new_name(place)).remove(),
+            Step::Publish(leaf) => {
+                let pair = (map_key(&leaf.range.low), Bytes::from(to_vec(&leaf.name)));
+                ObjectRequest::new(place.pool, LeafName::root(&place.bucket)).omap_set([pair])
+            }
+            Step::Resume(name) => object(name).get_xattr(RANGE),
+            Step::List(copying) => page(&self.old, &copying.after, self.limits.copy, copying.kind),
+            Step::Heads(_, pairs) => {
+                let heads = pairs.keys().map(|name| head_key(&name.as_bytes()[1..]));
+                object(&self.old).omap_get_keys(heads.collect())
+            }
+            Step::Compare(copying, pairs) => {
+                let cells = pairs.keys().filter(|name| !is_head(name));
+                let keys = cells.flat_map(|name| [tombstone_key(name), name.clone()]).collect();
+                object(&copying.leaf.name).get_xattr(RANGE).omap_get_keys(keys)
+            }
+            Step::Write(copying, pairs) => {
+                let cells = pairs.keys().filter(|name| !is_head(name));
+                let absent = || (Bytes::new(), i32::from(Compare::Equal as u8));
+                let guards = cells.flat_map(|name| [tombstone_key(name), name.clone()]);
+                let guards = guards.map(|name| (name, absent())).collect();
+                object(&copying.leaf.name)
+                    .compare_xattr(GENERATION, Compare::Equal, copying.leaf.range.generation.to_string())
+                    .op(Op::OmapCmp(guards))
+                    .omap_set(pairs.clone())
+            }
+            Step::Finish(leaf) => {
+                let generation = leaf.range.generation + 1;
+                let alone = LeafRange { source: None, generation, ..leaf.range.clone() };
+                set_range(object(&leaf.name), leaf.range.generation, &alone)
+            }
+            Step::ListTombstones(leaf) => page(&leaf.name, &Name::default(), PAGE, b't'),
+            Step::RemoveTombstones(leaf, names) => object(&leaf.name).omap_remove(names.clone()),
+            Step::ListOld(leaf, kind) => page(&self.old, &before(*kind, &leaf.range.low), PAGE, *kind),
+            Step::RemoveOld(_, _, names) => object(&self.old).omap_remove(names.clone()),
+        }
+    }
+
+    fn new_leaf(&self, place: &Place, cut: &Bytes, old: &LeafRange) -> NewLeaf {
+        let range = LeafRange {
+            low: cut.clone(),
+            high: old.high.clone(),
+            generation: 1,
+            right: old.right.clone(),
+            source: Some(self.old.clone()),
+            is_sealed: false,
+        };
+        NewLeaf { name: self.new_name(place), range }
+    }
+
+    /// Takes the result of a step. A failure ends the split: another one goes on with it.
+    pub fn completed(&mut self, place: &Place, result: OpResult) -> SplitStep {
+        match self.next(place, result) {
+            Ok(Some(step)) => {
+                self.step = step;
+                SplitStep::Continue
+            }
+            Ok(None) | Err(_) => SplitStep::Done,
+        }
+    }
+
+    fn next(&mut self, place: &Place, result: OpResult) -> Result<Option<Step>, Refusal> {
+        let step = std::mem::replace(&mut self.step, Step::Discard);
+        let reply = match (result, &step) {
+            (Ok(reply), _) => reply,
+            (Err(failure), Step::Cut { .. }) if is_canceled(&failure) => return Ok(Some(Step::Discard)),
+            (Err(failure), Step::Write(..)) if is_canceled(&failure) => {
+                let Step::Write(copying, pairs) = step else { return Ok(None) };
+                return Ok(Some(Step::Compare(copying, pairs)));
+            }
+            (Err(failure), Step::Create { .. }) if failure.errno == errno::EEXIST => return Ok(None),
+            (Err(failure), _) => return Err(failure.into()),
+        };
+        let pairs = |at| -> Result<(BTreeMap<Name, Bytes>, bool), Refusal> {
+            let r = &mut Reader::new(output(&reply, at)?);
+            Ok((BTreeMap::decode(r)?, bool::decode(r)?))
+        };
+        Ok(match step {
+            Step::Count { count, sample, .. } => {
+                let range: LeafRange = from_slice(output(&reply, 0)?)?;
+                if range.source.is_some() || range.is_sealed {
+                    return Ok(None);
+                }
+                let (found, more) = pairs(1)?;
+                self.count(range, found, more, count, sample)
+            }
+            Step::Create { cut, range } => Some(Step::Cut { cut, range }),
+            Step::Cut { cut, range } => Some(Step::Publish(self.new_leaf(place, &cut, &range))),
+            Step::Discard => None,
+            Step::Publish(leaf) => Some(Step::List(leaf.copying(b'e'))),
+            Step::Resume(name) => {
+                let range: LeafRange = from_slice(output(&reply, 0)?)?;
+                let is_ours = range.source.as_ref() == Some(&self.old);
+                // The map may lack it too.
+                is_ours.then_some(Step::Publish(NewLeaf { name, range }))
+            }
+            Step::List(copying) => {
+                let (found, more) = pairs(0)?;
+                listed(copying, found, more)
+            }
+            Step::Heads(copying, mut found) => {
+                let heads: BTreeMap<Name, Bytes> = from_slice(output(&reply, 0)?)?;
+                found.extend(heads);
+                Some(Step::Compare(copying, found))
+            }
+            Step::Compare(mut copying, found) => {
+                let range: LeafRange = from_slice(output(&reply, 0)?)?;
+                if range.source.as_ref() != Some(&self.old) {
+                    return Ok(None);
+                }
+                copying.leaf.range = range;
+                let there: BTreeMap<Name, Bytes> = from_slice(output(&reply, 1)?)?;
+                Some(lacking(copying, found, &there))
+            }
+            Step::Write(copying, _) => Some(next_page(copying)),
+            Step::Finish(leaf) => Some(Step::ListTombstones(leaf)),
+            Step::ListTombstones(leaf) => match pairs(0)?.0.into_keys().collect::<Vec<_>>() {
+                names if names.is_empty() => Some(Step::ListOld(leaf, b'e')),
+                names => Some(Step::RemoveTombstones(leaf, names)),
+            },
+            Step::RemoveTombstones(leaf, _) => Some(Step::ListTombstones(leaf)),
+            Step::ListOld(leaf, kind) => {
+                let names = pairs(0)?.0.into_keys().filter(|name| leaf.has(name));
+                let with_heads = names.flat_map(|name| {
+                    let head = (kind == b'e').then(|| head_key(&name.as_bytes()[1..]));
+                    [Some(name), head].into_iter().flatten()
+                });
+                match (with_heads.collect::<Vec<_>>(), kind) {
+                    (names, b'e') if names.is_empty() => Some(Step::ListOld(leaf, b'u')),
+                    (names, _) if names.is_empty() => None,
+                    (names, kind) => Some(Step::RemoveOld(leaf, kind, names)),
+                }
+            }
+            Step::RemoveOld(leaf, kind, _) => Some(Step::ListOld(leaf, kind)),
+        })
+    }
+
+    fn count(
+        &self,
+        range: LeafRange,
+        found: BTreeMap<Name, Bytes>,
+        more: bool,
+        mut count: usize,
+        mut sample: Vec<Bytes>,
+    ) -> Option<Step> {
+        let last = found.keys().next_back().cloned();
+        let stride = (self.limits.leaf_max / SAMPLE).max(1);
+        for name in found.keys() {
+            let key = &name.as_bytes()[1..];
+            if range.contains(key) {
+                if count.is_multiple_of(stride) {
+                    sample.push(Bytes::copy_from_slice(key));
+                }
+                count += 1;
+            }
+        }
+        if let (true, Some(after)) = (more, last) {
+            return Some(Step::Count { after, count, sample });
+        }
+        let cut = sample.get(sample.len() / 2).filter(|cut| **cut > range.low)?.clone();
+        (count > self.limits.leaf_max).then_some(Step::Create { cut, range })
+    }
+}
+
+fn is_head(name: &Name) -> bool {
+    name.as_bytes().first() == Some(&b'd')
+}
+
+/// What follows when a page of the old leaf was read.
+fn listed(mut copying: Copying, found: BTreeMap<Name, Bytes>, more: bool) -> Option<Step> {
+    copying.more = more && found.keys().next_back().is_some_and(|name| copying.leaf.has(name));
+    if let Some(last) = found.keys().next_back() {
+        copying.after = last.clone();
+    }
+    let wanted: BTreeMap<Name, Bytes> =
+        found.into_iter().filter(|(name, _)| copying.leaf.has(name)).collect();
+    Some(match (wanted.is_empty(), copying.kind) {
+        (true, _) => next_page(copying),
+        (false, b'e') => Step::Heads(copying, wanted),
+        (false, _) => Step::Compare(copying, wanted),
+    })
+}
+
+/// The pairs of keys that the new leaf neither has nor had.
+fn lacking(copying: Copying, found: BTreeMap<Name, Bytes>, there: &BTreeMap<Name, Bytes>) -> Step {
+    let is_known = |name: &Name| {
+        let cell = if is_head(name) { entry_key(&name.as_bytes()[1..]) } else { name.clone() };
+        there.contains_key(&tombstone_key(&cell)) || there.contains_key(&cell)
+    };
+    let wanted: BTreeMap<Name, Bytes> = found.into_iter().filter(|(name, _)| !is_known(name)).collect();
+    if wanted.is_empty() { next_page(copying) } else { Step::Write(copying, wanted) }
+}
+
+fn next_page(copying: Copying) -> Step {
+    match (copying.more, copying.kind) {
+        (true, _) => Step::List(copying),
+        (false, b'e') => Step::List(copying.leaf.copying(b'u')),
+        (false, _) => Step::Finish(copying.leaf),
+    }
+}
+
+/// Changes a leaf's range, if it still has this generation.
+fn set_range(leaf: ObjectRequest, generation: u64, range: &LeafRange) -> ObjectRequest {
+    leaf.compare_xattr(GENERATION, Compare::Equal, generation.to_string())
+        .set_xattr(RANGE, to_vec(range))
+        .set_xattr(GENERATION, range.generation.to_string())
+}
