@@ -96,6 +96,11 @@ impl Buckets {
         Ok(Some(kept.clone()))
     }
 
+    /// The index of a bucket, of any user.
+    pub async fn index_of(&self, name: &str) -> Result<Option<Arc<Index>>, S3Error> {
+        Ok(self.find(name).await?.map(|bucket| bucket.index))
+    }
+
     /// The record of a bucket is no longer trusted.
     pub fn forget(&self, name: &str) {
         self.known.lock().expect("no code panics with it").remove(name);

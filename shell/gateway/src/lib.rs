@@ -3,12 +3,14 @@
 //!
 //! `server` accepts connections, `service` maps S3's operations to the modules `buckets`, `objects`,
 //! `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the machine of a bucket's
-//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `users` finds keys.
+//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `users` finds keys,
+//! `garbage` removes what is not needed any more.
 
 mod buckets;
 mod checksums;
 mod driver;
 mod errors;
+mod garbage;
 mod listing;
 mod objects;
 mod receive;

@@ -1,6 +1,7 @@
 //! The HTTP server: connections, their limits, and the end of the process.
 
 use crate::buckets::Buckets;
+use crate::garbage::collect;
 use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::users::{Auth, FirstUser, Users};
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 
 /// A client that does not send its headers within this time is given up; so is one that keeps a connection
 /// without using it.
@@ -47,6 +49,14 @@ pub struct Gateway {
     listener: TcpListener,
     service: S3Service,
     connections: Arc<Semaphore>,
+    /// Collects garbage.
+    collector: JoinHandle<()>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.collector.abort();
+    }
 }
 
 impl Gateway {
@@ -59,6 +69,7 @@ impl Gateway {
         let store = Arc::new(Store::new(client, Arc::new(Semaphore::new(mebibytes))));
         let users = Arc::new(Users::new(store.clone(), options.first_user));
         let buckets = Arc::new(Buckets::new(store.clone()));
+        let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
         let core =
             Core { store, users: users.clone(), buckets, region: options.region, grace: options.grace };
         let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
@@ -67,7 +78,7 @@ impl Gateway {
         config.xml_max_body_size = XML_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        Ok(Gateway { listener, service: builder.build(), connections })
+        Ok(Gateway { listener, service: builder.build(), connections, collector })
     }
 
     /// Where it listens.

@@ -48,11 +48,15 @@ struct Gateway {
 
 impl Gateway {
     fn start(c: &Cluster) -> Result<Gateway> {
+        Gateway::start_with(c, &[])
+    }
+
+    fn start_with(c: &Cluster, options: &[&str]) -> Result<Gateway> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let addr = format!("127.0.0.1:{port}");
         let mut command = Command::new(nacre_binary());
         command.args(["s3", "serve", "--conf"]).arg(c.conf()).args(["--listen", &addr]);
-        command.arg("--first-user").arg(c.folder().join("s3.env"));
+        command.arg("--first-user").arg(c.folder().join("s3.env")).args(options);
         let process = command.spawn()?;
         let gateway = Gateway { process, endpoint: format!("http://{addr}") };
         wait_until("the gateway to listen", Duration::from_secs(30), || {
@@ -135,4 +139,20 @@ fn killed_gateway_loses_no_acknowledged_write() {
     let acknowledged = c.folder().join("acknowledged");
     std::fs::write(&acknowledged, &out.stdout).unwrap();
     succeed(python(&c, "s3_load.py").unwrap().args(["check"]).arg(&acknowledged)).unwrap();
+}
+
+/// Case 8, and what is replaced and deleted: nothing is left, also of a deleted bucket.
+#[test]
+fn garbage_is_gone_after_the_grace_period() {
+    let c = Cluster::up_with(&[]).unwrap();
+    // A cluster without a gateway of its own has no first user either.
+    let keys = "AWS_ACCESS_KEY_ID=one\nAWS_SECRET_ACCESS_KEY=two\n";
+    std::fs::write(c.folder().join("s3.env"), keys).unwrap();
+    let gateway = Gateway::start_with(&c, &["--grace", "2"]).unwrap();
+    let mut steps = python(&c, "s3_garbage.py").unwrap();
+    succeed(steps.env("AWS_ENDPOINT_URL", &gateway.endpoint)).unwrap();
+    for pool in ["s3.data", "s3.index"] {
+        let is_empty = || Ok(c.run(&format!("rados -p {pool} ls"))?.is_empty());
+        wait_until(&format!("{pool} to be empty"), Duration::from_secs(60), is_empty).unwrap();
+    }
 }
