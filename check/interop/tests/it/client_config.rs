@@ -74,7 +74,7 @@ fn files_for_openstack_proxmox_and_csi_are_read_by_their_parsers_rules() {
     assert!(!refused.status.success() && said.contains("`ceph osd pool create pictures`"), "{said}");
     assert_eq!(net.json(1, 1, "ceph auth ls").unwrap().to_string().matches("client.glance").count(), 0);
     for pool in ["pictures", "volumes", "vms", "backups", "kubernetes"] {
-        net.run(1, 1, &format!("ceph osd pool create {pool} 1 --size 1 --yes-i-really-mean-it")).unwrap();
+        net.run(1, 1, &format!("ceph osd pool create {pool} 1")).unwrap();
     }
     for (platform, more) in [
         ("openstack", "--pool images=pictures"),
@@ -92,7 +92,9 @@ fn files_for_openstack_proxmox_and_csi_are_read_by_their_parsers_rules() {
         "profile rbd pool=volumes, profile rbd pool=vms, profile rbd-read-only pool=pictures"
     );
     // A user with other capabilities stays as it is.
-    net.run(1, 1, "ceph auth caps client.proxmox mon 'profile rbd'").unwrap();
+    let mut caps = net.on(1, "ceph");
+    caps.env("CEPH_CONF", net.data(1).join("ceph.conf"));
+    succeed(caps.args(["auth", "caps", "client.proxmox", "mon", "profile rbd"])).unwrap();
     let refused = write("proxmox", "").output().unwrap();
     assert!(text(&refused.stderr).contains("ceph auth caps client.proxmox"), "{}", text(&refused.stderr));
     let shown = succeed(&mut net.nacre(1, "client-config csi")).unwrap();
