@@ -39,6 +39,8 @@ pub struct Cluster {
     founders: usize,
     /// OSDs on each host.
     pub per_host: usize,
+    /// The initial hosts.
+    hosts: usize,
     keyrings: Keyrings,
     /// Seconds that tickets are valid; 0: the default.
     ticket_ttl: u64,
@@ -82,6 +84,7 @@ impl Cluster {
             clients: Vec::new(),
             founders: mons,
             per_host,
+            hosts: shape.hosts(),
             keyrings: Keyrings::new(seed, shape.auth),
             ticket_ttl: shape.ticket_ttl,
             purged: BTreeSet::new(),
@@ -155,6 +158,11 @@ impl Cluster {
         }
     }
 
+    /// The host of a monitor. The initial OSDs have as many hosts as they need.
+    pub fn host_of_mon(&self, mon: usize) -> usize {
+        mon % self.hosts
+    }
+
     /// The Raft term of a running monitor: each election begins a new one.
     pub fn term(&self, id: NodeId) -> Option<u64> {
         match &self.world.node(id).role {
@@ -190,7 +198,7 @@ impl Cluster {
                     mgr_addrs: AddrVec::one(addr(3400, num as usize, 0)),
                     fsid: [42; 16],
                     options: options(self.osds.len(), self.per_host, self.ticket_ttl),
-                    host: format!("mon-host{num}"),
+                    host: format!("host{}", self.host_of_mon(num as usize)),
                     perf: Default::default(),
                     release: Default::default(),
                     metadata: BTreeMap::new(),

@@ -9,6 +9,7 @@
 
 mod cluster;
 mod history;
+mod host_faults;
 mod identity;
 mod limits;
 mod memory;

@@ -68,7 +68,7 @@ impl Elections {
     }
 
     pub fn note(&mut self, fault: &Fault) {
-        let is_mon = |target: &Target| matches!(target, Target::Mon(_));
+        let is_mon = |target: &Target| matches!(target, Target::Mon(_) | Target::Host(_) | Target::Rack(_));
         let touched = match fault {
             Fault::Kill(target) | Fault::PowerOff(target) => target.iter().any(is_mon),
             Fault::Stop(target) | Fault::Pause(target) | Fault::Resume(target) => is_mon(target),
@@ -76,6 +76,10 @@ impl Elections {
                 let both = is_mon(a) && is_mon(b);
                 self.partitioned |= both;
                 both
+            }
+            Fault::Isolate(_) => {
+                self.partitioned = true;
+                true
             }
             // A leader hands leadership over before it leaves.
             Fault::AddMon | Fault::RemoveMon(_) => true,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
 use nacre_client::{Output, Request, RequestId};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -92,6 +92,10 @@ struct Run {
     leaving: BTreeSet<usize>,
     added: usize,
     elections: Elections,
+    /// Hosts in each rack.
+    per_rack: usize,
+    /// How far wrong clocks are ahead without their fault.
+    clocks: BTreeMap<NodeId, Duration>,
 }
 
 impl Run {
@@ -119,6 +123,8 @@ impl Run {
             leaving: BTreeSet::new(),
             added: 0,
             elections: Elections::default(),
+            per_rack: shape.per_rack,
+            clocks: BTreeMap::new(),
         }
     }
 
@@ -178,7 +184,7 @@ impl Run {
         let all: Vec<NodeId> = c.mons.iter().chain(&c.osds).chain(&c.clients).copied().collect();
         all.into_iter().for_each(|id| c.start(id));
         c.wait_clean()?;
-        let hosts = script.shape.osds.div_ceil(script.shape.per_host);
+        let hosts = script.shape.hosts();
         for host in (0..hosts).filter(|_| script.shape.per_rack > 0) {
             let rack = format!("rack{}", host / script.shape.per_rack);
             c.command(&json!({ "prefix": "osd crush add-bucket", "name": rack, "type": "rack" }));
@@ -212,44 +218,85 @@ impl Run {
         Ok(())
     }
 
-    fn node(&self, target: Target) -> NodeId {
+    fn nodes(&self, target: Target) -> Vec<NodeId> {
         match target {
             // A shrunk script may lack the directive that added this one.
-            Target::Mon(n) => self.c.mons[n.min(self.c.mons.len() - 1)],
-            Target::Osd(n) => self.c.osds[n],
-            Target::Client(n) => self.c.clients[n],
+            Target::Mon(n) => vec![self.c.mons[n.min(self.c.mons.len() - 1)]],
+            Target::Osd(n) => vec![self.c.osds[n]],
+            Target::Client(n) => vec![self.c.clients[n]],
+            Target::Host(n) => self.on_hosts(|host| host == n),
+            Target::Rack(n) => self.on_hosts(|host| host / self.per_rack.max(1) == n),
+        }
+    }
+    /// The daemons of these hosts.
+    fn on_hosts(&self, wanted: impl Fn(usize) -> bool) -> Vec<NodeId> {
+        let mons = self.c.mons.iter().enumerate().filter(|(n, _)| wanted(self.c.host_of_mon(*n)));
+        let osds = self.c.osds.iter().enumerate().filter(|(n, _)| wanted(n / self.c.per_host));
+        mons.chain(osds).map(|(_, id)| *id).collect()
+    }
+    fn all_nodes(&self, targets: &[Target]) -> Vec<NodeId> {
+        targets.iter().flat_map(|target| self.nodes(*target)).collect()
+    }
+    /// Each link between the two.
+    fn links(&self, a: Target, b: Target) -> Vec<(NodeId, NodeId)> {
+        let others = self.nodes(b);
+        let links = self.nodes(a).into_iter().flat_map(|a| others.iter().map(move |b| (a, *b)));
+        links.filter(|(a, b)| a != b).collect()
+    }
+    fn resume(&mut self, node: NodeId) {
+        if self.c.world.node(node).paused {
+            self.c.world.resume(node);
+        } else if self.c.world.node(node).stopped {
+            self.c.world.kill(node, false);
+        } else if !self.c.is_running(node) {
+            self.c.start(node);
         }
     }
 
     /// Injects a fault; one that is impossible in the current state does nothing.
     fn apply(&mut self, fault: &Fault) {
         match fault {
-            Fault::Kill(target) => {
-                target.iter().for_each(|target| self.c.world.kill(self.node(*target), false))
+            Fault::Kill(targets) => {
+                self.all_nodes(targets).into_iter().for_each(|node| self.c.world.kill(node, false));
             }
-            Fault::PowerOff(target) => {
-                target.iter().for_each(|target| self.c.world.kill(self.node(*target), true))
+            Fault::PowerOff(targets) => {
+                self.all_nodes(targets).into_iter().for_each(|node| self.c.world.kill(node, true));
             }
-            Fault::Stop(target) => self.c.world.stop(self.node(*target)),
+            Fault::Stop(target) => self.nodes(*target).into_iter().for_each(|node| self.c.world.stop(node)),
             Fault::Pause(target) => {
-                let node = self.node(*target);
-                if self.c.is_running(node) && !self.c.world.node(node).paused {
-                    self.c.world.pause(node);
+                for node in self.nodes(*target) {
+                    if self.c.is_running(node) && !self.c.world.node(node).paused {
+                        self.c.world.pause(node);
+                    }
                 }
             }
             Fault::Resume(target) => {
-                let node = self.node(*target);
-                if self.c.world.node(node).paused {
-                    self.c.world.resume(node);
-                } else if self.c.world.node(node).stopped {
-                    self.c.world.kill(node, false);
-                } else if !self.c.is_running(node) {
-                    self.c.start(node);
+                self.nodes(*target).into_iter().for_each(|node| self.resume(node));
+            }
+            Fault::Partition(a, b) => {
+                self.links(*a, *b).into_iter().for_each(|(a, b)| self.c.world.partition(a, b));
+            }
+            Fault::PartitionOneWay(a, b) => {
+                self.links(*a, *b).into_iter().for_each(|(a, b)| self.c.world.partition_one_way(a, b));
+            }
+            Fault::Reject(a, b) => {
+                self.links(*a, *b).into_iter().for_each(|(a, b)| self.c.world.reject(a, b));
+            }
+            Fault::Isolate(target) => {
+                let inside = self.nodes(*target);
+                let all = self.c.mons.iter().chain(&self.c.osds).chain(&self.c.clients);
+                let outside: Vec<NodeId> = all.filter(|node| !inside.contains(node)).copied().collect();
+                for node in inside {
+                    outside.iter().for_each(|other| self.c.world.partition(node, *other));
                 }
             }
-            Fault::Partition(a, b) => self.c.world.partition(self.node(*a), self.node(*b)),
-            Fault::PartitionOneWay(a, b) => self.c.world.partition_one_way(self.node(*a), self.node(*b)),
-            Fault::Reject(a, b) => self.c.world.reject(self.node(*a), self.node(*b)),
+            Fault::Clock(target, seconds) => {
+                for node in self.nodes(*target) {
+                    let clock = &mut self.c.world.node_mut(node).wall_ahead;
+                    self.clocks.entry(node).or_insert(*clock);
+                    *clock = Duration::from_secs(*seconds);
+                }
+            }
             Fault::Heal => self.c.world.heal_all(),
             Fault::Corrupt(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.corrupt(offset)),
             Fault::BadSectors(osd, sectors) => {
@@ -406,6 +453,9 @@ impl Run {
         let c = &mut self.c;
         c.world.heal_all();
         c.world.network.loss = 0;
+        for (node, clock) in std::mem::take(&mut self.clocks) {
+            c.world.node_mut(node).wall_ahead = clock;
+        }
         (0..c.osds.len()).for_each(|osd| c.slow_down(osd, 0));
         let daemons: Vec<NodeId> = c.mons.iter().chain(&c.osds).copied().collect();
         for id in &daemons {

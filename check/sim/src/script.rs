@@ -12,6 +12,7 @@
 //! 9.000 end
 //! ```
 
+use crate::host_faults;
 use crate::options;
 use nacre_base::Rng;
 use std::collections::BTreeMap;
@@ -24,6 +25,10 @@ pub enum Target {
     Mon(usize),
     Osd(usize),
     Client(usize),
+    /// The OSDs and monitors of a host.
+    Host(usize),
+    /// Those of all hosts of a rack.
+    Rack(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +50,12 @@ pub enum Fault {
     /// Something between them, such as a firewall, resets their sessions and refuses new ones; datagrams
     /// pass.
     Reject(Target, Target),
+    /// The network of a host or rack fails: what is on it reaches only what else is on it.
+    Isolate(Target),
     /// Every partition and rejection ends.
     Heal,
+    /// The wall clock of a host is ahead by this many seconds, until all faults end.
+    Clock(Target, u64),
     /// Bit rot: this many blocks of an OSD's objects change silently on its disk.
     Corrupt(usize, u64),
     /// This many sectors under an OSD's objects become unreadable.
@@ -148,7 +157,7 @@ const MONS_MAX: u64 = 7;
 const MEMORY: [u64; 2] = [6 << 10, 8 << 10];
 /// Virtual time during which faults happen.
 const FAULTS_LAST: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(45));
-const BETWEEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1800));
+pub(crate) const BETWEEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1800));
 
 /// Which kinds of faults a run has, so that each kind is also seen without the others.
 struct Kinds {
@@ -167,6 +176,10 @@ struct Kinds {
 }
 
 impl Shape {
+    pub(crate) fn hosts(&self) -> usize {
+        self.osds.div_ceil(self.per_host)
+    }
+
     fn draw(rng: &mut Rng) -> Shape {
         // Mostly small, and mostly one monitor: traces of small clusters are easier to read.
         let mons = if rng.chance(250) { 3 } else { 1 };
@@ -232,6 +245,14 @@ impl Script {
         // From a generator of its own: a seed's faults stay what they were before this option.
         let backoff_on_peering = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
         let shape = Shape { backoff_on_peering, ..Shape::draw(rng) }.with_sessions(seed).with_options(seed);
+        // Likewise.
+        let host_rng = &mut Rng::new(seed ^ 0x4057_5000_0000_0000);
+        let of_hosts = host_rng.chance(250);
+        let shape = match of_hosts && host_rng.chance(400) {
+            // As a small cluster of real hosts is.
+            true => Shape { mons: 3, osds: 10, per_host: 2, per_rack: 2, ..shape },
+            false => shape,
+        };
         let mut often = || rng.chance(550);
         let kinds = Kinds {
             kill: often(),
@@ -258,8 +279,12 @@ impl Script {
         let rng = &mut Rng::new(seed ^ 0x0a0d_d0a0_0000_0000);
         if rng.chance(250) {
             steps.extend(draw_monitors(rng, &shape, end));
-            steps.sort_by_key(|(at, _)| *at);
         }
+        if of_hosts {
+            let faults = host_faults::draw(host_rng, &shape, end);
+            steps.extend(faults.into_iter().filter(|(at, _)| *at < end));
+        }
+        steps.sort_by_key(|(at, _)| *at);
         steps.push((end, Fault::End));
         Script { seed, shape, steps }
     }
@@ -361,6 +386,8 @@ impl Display for Target {
             Target::Mon(n) => write!(f, "mon.{n}"),
             Target::Osd(n) => write!(f, "osd.{n}"),
             Target::Client(n) => write!(f, "client.{n}"),
+            Target::Host(n) => write!(f, "host.{n}"),
+            Target::Rack(n) => write!(f, "rack.{n}"),
         }
     }
 }
@@ -379,7 +406,9 @@ impl Display for Fault {
             Fault::Partition(a, b) => write!(f, "partition {a} {b}"),
             Fault::PartitionOneWay(a, b) => write!(f, "partition-one-way {a} {b}"),
             Fault::Reject(a, b) => write!(f, "reject {a} {b}"),
+            Fault::Isolate(target) => write!(f, "isolate {target}"),
             Fault::Heal => f.write_str("heal"),
+            Fault::Clock(target, seconds) => write!(f, "clock {target} {seconds}"),
             Fault::Corrupt(osd, blocks) => write!(f, "corrupt osd.{osd} {blocks}"),
             Fault::BadSectors(osd, sectors) => write!(f, "bad-sectors osd.{osd} {sectors}"),
             Fault::SlowDisk(osd, millis) => write!(f, "slow-disk osd.{osd} {millis}"),
@@ -479,6 +508,8 @@ impl FromStr for Target {
             "mon" => Ok(Target::Mon(n)),
             "osd" => Ok(Target::Osd(n)),
             "client" => Ok(Target::Client(n)),
+            "host" => Ok(Target::Host(n)),
+            "rack" => Ok(Target::Rack(n)),
             _ => Err(bad()),
         }
     }
@@ -499,6 +530,7 @@ impl FromStr for Fault {
                 ("fill", []) => Fault::Fill(amount),
                 ("corrupt", [Target::Osd(osd)]) => Fault::Corrupt(*osd, amount),
                 ("bad-sectors", [Target::Osd(osd)]) => Fault::BadSectors(*osd, amount),
+                ("clock", [target]) => Fault::Clock(*target, amount),
                 ("slow-disk", [Target::Osd(osd)]) => Fault::SlowDisk(*osd, amount),
                 ("reweight", [Target::Osd(osd)]) => Fault::Reweight(*osd, amount),
                 _ => return Err(bad()),
@@ -513,6 +545,7 @@ impl FromStr for Fault {
             ("partition", [a, b]) => Fault::Partition(*a, *b),
             ("partition-one-way", [a, b]) => Fault::PartitionOneWay(*a, *b),
             ("reject", [a, b]) => Fault::Reject(*a, *b),
+            ("isolate", [target]) => Fault::Isolate(*target),
             ("heal", []) => Fault::Heal,
             ("out", [Target::Osd(osd)]) => Fault::Out(*osd),
             ("in", [Target::Osd(osd)]) => Fault::In(*osd),

@@ -141,6 +141,18 @@ fn a_repeered_pg_peers_again_and_returns_to_its_acting_order() {
     assert_eq!(c.read(pool, "a").as_deref(), Some("x"));
 }
 
+/// Five hosts in three racks, as real ones are: each with two OSDs, and three with a monitor.
+#[test]
+fn hosts_and_racks_fail_as_units() {
+    let script = "seed 11\nmons 3\nosds 10\nper-host 2\nper-rack 2\nauth none\n\
+                  1 clock host.1 300\n2 power-off rack.1\n6 resume rack.1\n9 isolate host.0\n14 heal\n\
+                  15 partition-one-way host.1 host.2\n22 heal\n23 partition-one-way host.2 host.0\n30 heal\n\
+                  31 power-off host.0 host.1 host.2 host.3 host.4\n32 resume host.3\n33 resume host.1\n\
+                  34 resume host.4\n35 resume host.0\n36 resume host.2\n45 end\n";
+    let script: Script = script.parse().unwrap();
+    assert_eq!(run_script(&script, false).failure, None);
+}
+
 /// The first lines of each file say what failed.
 #[test]
 fn scripts_of_past_failures_pass() {
