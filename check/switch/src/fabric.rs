@@ -38,6 +38,9 @@ impl Link {
     }
 }
 
+/// A frame on its way: when it arrives, its place in the order, the receiver, and its bytes.
+type Waiting = (Duration, u64, Port, Vec<u8>);
+
 /// The switch without its devices.
 pub struct Fabric {
     ports: usize,
@@ -46,7 +49,7 @@ pub struct Fabric {
     /// At which port an address was seen.
     learned: HashMap<[u8; 6], Port>,
     /// By time, and then in the order of arrival.
-    waiting: BinaryHeap<Reverse<(Duration, u64, Port, Vec<u8>)>>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
     accepted: u64,
 }
 
