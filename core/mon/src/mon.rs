@@ -18,6 +18,7 @@ mod requests;
 mod time_checks;
 
 pub(crate) use consensus::Leading;
+pub(crate) use damage::{check_entry, decode_checkpoint};
 pub(crate) use membership::is_majority;
 pub(crate) use proposals::{Done, Job};
 pub(crate) use requests::{CommandRequest, Origin, Via};
@@ -32,7 +33,7 @@ use crate::{commands, persist};
 use bytes::Bytes;
 use check::Committed;
 use consensus::Consensus;
-use damage::{Damage, check_entry, decode_checkpoint};
+use damage::Damage;
 use forwarding::Forwarding;
 use nacre_auth::{Entity, Entropy, Secret};
 use nacre_base::{Now, Rng};

@@ -430,6 +430,7 @@ mod pg_merge;
 mod pg_temp;
 mod placement;
 mod pool_rules;
+mod recovery;
 mod recreate;
 mod scrub;
 mod service_map;

@@ -12,6 +12,6 @@ mod node;
 mod peer;
 
 pub use change::Change;
-pub use log::{Persist, Saved, alone};
+pub use log::{Persist, Saved, alone, reach, restored};
 pub use node::{Committed, NotLeader, Outgoing, Raft, ReadId, Ready, Restored, StepError};
 pub use peer::PeerMessage;

@@ -75,6 +75,29 @@ pub fn alone(id: u64, saved: &Saved) -> Option<Persist> {
     Some(persist)
 }
 
+/// What makes `id` the only member of a group with this state, in a store that may hold another log. `after`
+/// is how far any log of the group before went: its index and its term.
+pub fn restored(id: u64, after: (u64, u64), state: Vec<u8>) -> Persist {
+    let (index, term) = (after.0 + 1, after.1 + 1);
+    let mut checkpoint = Snapshot { data: state.into(), ..Snapshot::default() };
+    let metadata = checkpoint.mut_metadata();
+    (metadata.index, metadata.term) = (index, term);
+    metadata.set_conf_state(ConfState::from((vec![id], Vec::<u64>::new())));
+    let hard_state = HardState { term, commit: index, ..HardState::default() };
+    Persist {
+        hard_state: Some(bytes_of(&hard_state)),
+        checkpoint: Some(bytes_of(&checkpoint)),
+        truncate_from: Some(0),
+        ..Persist::default()
+    }
+}
+
+/// How far a log went: the index of its last entry, and its term. None if it is damaged.
+pub fn reach(saved: &Saved) -> Option<(u64, u64)> {
+    let log = Log::load(saved, &[])?;
+    Some((log.last_index(), log.hard_state.term))
+}
+
 /// The whole log in memory: it is bounded, since what is in the checkpoint is dropped.
 pub(crate) struct Log {
     pub hard_state: HardState,

@@ -31,20 +31,20 @@ pub fn remove_if_there(path: &Path) -> Result<()> {
 }
 
 /// Writes a file with secrets, with the directory that it is in.
-pub fn write_secret(path: &Path, text: &str) -> Result<()> {
+pub fn write_secret(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
     make_parent(path)?;
     replace(path, text)
 }
 
 /// Writes a file atomically: after a crash it has the old content or the new.
-pub fn replace(path: &Path, text: &str) -> Result<()> {
+pub fn replace(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
     // Not `.new`: that is a keyring that the monitors do not know yet.
     let mut new = path.as_os_str().to_owned();
     new.push(".tmp");
     let new = PathBuf::from(new);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(text.as_ref())?;
         file.sync_all()?;
         fs::rename(&new, path)?;
         match path.parent() {

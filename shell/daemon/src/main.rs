@@ -203,8 +203,14 @@ enum MonCommand {
     Format(monitors::Format),
     /// Delete the files of a monitor that was removed with `ceph mon rm`.
     Forget(monitors::Forget),
-    /// Let one monitor decide alone, when most monitors are lost for good.
+    /// Let one monitor of a cluster of `nacre up` decide alone, when most monitors are lost for good.
     Alone(monitors::Alone),
+    /// Write all that the monitors agree on into a file, while they run.
+    Backup(hosts::recovery::BackupArgs),
+    /// Make the monitor of this host from a backup, when all monitors are lost.
+    Restore(hosts::recovery::RestoreArgs),
+    /// Continue with the stopped monitor of this host alone, when most monitors are lost for good.
+    Recover(hosts::recovery::Confirmed),
 }
 
 #[derive(clap::Args)]
@@ -306,6 +312,15 @@ fn run(command: Command) -> Result<()> {
             monitors::forget(&options)
         }
         Command::Mon(MonArgs { command: Some(MonCommand::Alone(options)), .. }) => monitors::alone(&options),
+        Command::Mon(MonArgs { command: Some(MonCommand::Backup(options)), .. }) => {
+            hosts::recovery::backup(&options)
+        }
+        Command::Mon(MonArgs { command: Some(MonCommand::Restore(options)), .. }) => {
+            hosts::recovery::restore(&options)
+        }
+        Command::Mon(MonArgs { command: Some(MonCommand::Recover(options)), .. }) => {
+            hosts::recovery::recover(&options)
+        }
         Command::Mon(MonArgs { run, arguments, .. }) => {
             run_one(run, DaemonName::mon, &Arguments { common: arguments, ..Arguments::default() })
         }

@@ -2,10 +2,12 @@
 //! has most of it by other names (`orch host ...`).
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
+use crate::recovery::Backup;
 use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
 use crate::services::upgrade::reported;
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
+use nacre_wire::to_vec;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +20,7 @@ pub const COMMANDS: &[Row] = &[
     ("host undrain", "use a drained host again", undrain),
     ("host maintenance enter", "stop the daemons of a host for some time", enter_maintenance),
     ("host maintenance exit", "start the daemons of a host again", exit_maintenance),
+    ("mon backup", "print all that the monitors agree on, with all keys", backup),
     ("host rm", "remove a host from the cluster", rm),
     ("host leave", "for a host itself: be drained, or be removed", leave),
     ("orch status", "show the orchestrator's status", orch_status),
@@ -53,6 +56,7 @@ pub(super) const SIGNATURES: &[(&str, &str, &str)] = &[
          name=yes_i_really_mean_it,type=CephBool,req=false",
         "rw",
     ),
+    ("mon backup", "", "rwx"),
     ("host leave", "name=hostname,type=CephString name=stage,type=CephChoices,strings=drain|finish", "rw"),
 ];
 
@@ -288,6 +292,17 @@ fn rm(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EBUSY, text));
     }
     remove(call, &name, &host, lost)
+}
+
+/// What a monitor can be restored from (`recovery`).
+fn backup(call: &mut Call<'_>) -> Outcome {
+    let backup = Backup {
+        made: call.now.wall,
+        version: call.mon.config.release.version.clone(),
+        monitors_key: call.mon.config.auth.monitors_key.clone(),
+        state: to_vec(call.state).into(),
+    };
+    Ok(Answer { status: String::new(), output: backup.to_bytes() })
 }
 
 /// For the host's own agent, or an administrator: `drain` first; `finish` when its daemons are stopped and

@@ -571,6 +571,7 @@ fn report(call: &mut Call<'_>) -> Outcome {
     about.insert("monitor".to_string(), monitor_to_run(call, host));
     about.insert("run".to_string(), json!(host.maintenance.is_none()));
     about.insert("moved".to_string(), json!(moved_osds(call, &name, host)));
+    about.insert("removed_monitors".to_string(), json!(call.state.monmap.removed));
     about.insert("restart".to_string(), json!(upgrade::to_restart(call, &name)));
     call.show_json(about.into())
 }

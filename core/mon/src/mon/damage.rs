@@ -12,7 +12,7 @@ use nacre_wire::{DecodeError, from_slice};
 
 /// Why a monitor cannot use what its disk holds.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Damage {
+pub(crate) enum Damage {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] ReadError),
     #[error("the Raft log is damaged")]
@@ -36,14 +36,14 @@ impl Damage {
 }
 
 /// The state that a checkpoint holds.
-pub(super) fn decode_checkpoint(index: u64, bytes: &[u8]) -> Result<State, Damage> {
+pub(crate) fn decode_checkpoint(index: u64, bytes: &[u8]) -> Result<State, Damage> {
     from_slice(bytes).map_err(|error| Damage::Checkpoint { index, error })
 }
 
 /// Whether an entry holds a batch, and maps that can be decoded. These are decoded again when the batch is
 /// applied, too late to apply nothing of it: so whatever enters the log, from a peer or from the disk, is
 /// checked by this first.
-pub(super) fn check_entry(bytes: &[u8]) -> Result<(), DecodeError> {
+pub(crate) fn check_entry(bytes: &[u8]) -> Result<(), DecodeError> {
     let batch: Batch = from_slice(bytes)?;
     if let Some(genesis) = &batch.genesis {
         from_slice::<OsdMap>(&genesis.osdmap)?;

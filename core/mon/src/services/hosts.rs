@@ -7,6 +7,7 @@
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use crate::services::health::{Checks, warn};
+use crate::services::monmap::MonChange;
 use crate::services::pg::stats::PgStats;
 use crate::services::placement;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
@@ -242,7 +243,9 @@ pub fn periodic(cx: &Context<'_>, stats: &PgStats, pending: &mut PendingTxn) {
         end_maintenance(pending, name, host);
         return cx.log(pending, LogLevel::Info, format!("the maintenance of host {name} is over"));
     }
-    place_monitors(cx, pending);
+    if !forget_removed_monitors(cx, pending) && !remove_surplus_monitor(cx, pending) {
+        place_monitors(cx, pending);
+    }
     placement::periodic(cx, stats, pending);
 }
 
@@ -261,6 +264,51 @@ pub fn next_monitor(state: &State) -> u64 {
     let membership = &state.monmap;
     let used = membership.members.keys().chain(&membership.removed).copied();
     used.fold(state.hosts.last_monitor, u64::max) + 1
+}
+
+/// Monitors of hosts that were removed by hand, or with all others when a cluster was recovered. True if
+/// there was one: it is replaced with a later batch.
+fn forget_removed_monitors(cx: &Context<'_>, pending: &mut PendingTxn) -> bool {
+    let hosts = &cx.state.hosts.hosts;
+    let is_removed =
+        |host: &&Host| host.monitor.as_ref().is_some_and(|monitor| cx.state.monmap.was_removed(monitor.id));
+    let without = |(name, host): (&String, &Host)| {
+        HostChange::Host(name.clone(), Some(Box::new(Host { monitor: None, ..host.clone() })))
+    };
+    pending.batch.hosts.extend(hosts.iter().filter(|(_, host)| is_removed(host)).map(without));
+    !pending.batch.hosts.is_empty()
+}
+
+/// One of more monitors than the hosts need, as after a host left: an even number survives no more failures
+/// than one less. That of a drained host first. True if something was decided.
+fn remove_surplus_monitor(cx: &Context<'_>, pending: &mut PendingTxn) -> bool {
+    let state = cx.state;
+    let hosts = &state.hosts.hosts;
+    let is_used = |host: &Host| !host.labels.contains(NO_SCHEDULE);
+    // A drained host has a monitor until another one replaced it, or it leaves.
+    let wanted = monitors_for(hosts.values().filter(|host| host.roles.contains(ROLE_MON)).count());
+    let have: Vec<(&String, &Host)> = hosts.iter().filter(|(_, host)| host.monitor.is_some()).collect();
+    let used = have.iter().filter(|(_, host)| is_used(host)).count();
+    let members = state.monmap.members.len();
+    // All others are there, so that a majority is left whatever happens to one of them.
+    let is_settled = members == have.len() && cx.quorum.len() == members && pending.batch.monmap.is_none();
+    if hosts.is_empty() || have.len() <= wanted || used < wanted || !is_settled {
+        return false;
+    }
+    let is_leader = |host: &Host| host.monitor.as_ref().is_some_and(|monitor| monitor.id == cx.config.id);
+    let last = have.into_iter().min_by_key(|(_, host)| (is_used(host), is_leader(host)));
+    let Some((name, host)) = last else { return false };
+    let Some(monitor) = &host.monitor else { return false };
+    if is_leader(host) {
+        pending.hand_over = state.monmap.members.keys().copied().find(|id| *id != cx.config.id);
+        return true;
+    }
+    let member = Some(monitor.id);
+    cx.log(pending, LogLevel::Info, format!("mon.{} is removed: {wanted} monitors suffice", monitor.name));
+    pending.batch.monmap = Some(MonChange::Remove { name: monitor.name.clone(), member });
+    let without = Host { monitor: None, ..host.clone() };
+    pending.batch.hosts.push(HostChange::Host(name.clone(), Some(Box::new(without))));
+    true
 }
 
 /// Hosts that are to run a monitor are told so when their agents report. Racks without a monitor come first.

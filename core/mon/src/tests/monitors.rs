@@ -273,7 +273,7 @@ fn monitor_added_and_removed_in_one_batch_is_removed_later() {
 
 impl Group {
     /// What `ceph` gets from the leader.
-    fn run(&mut self, command: Value) -> (i32, String) {
+    pub fn run(&mut self, command: Value) -> (i32, String) {
         let leader = self.leader();
         let conn = self.mons[leader].client();
         let cmd = vec![command.to_string()];
@@ -306,7 +306,7 @@ impl Group {
         self.dead.remove(&place);
     }
 
-    fn members(&self, n: usize) -> Vec<u64> {
+    pub fn members(&self, n: usize) -> Vec<u64> {
         self.mons[n].mon.state.as_ref().unwrap().monmap.members.keys().copied().collect()
     }
 }

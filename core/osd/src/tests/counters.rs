@@ -7,8 +7,8 @@ use bytes::Bytes;
 use nacre_base::{Name, Now, OsdId};
 use nacre_command::Args;
 use nacre_machine::{Closed, ConnId, Effect, Event, Machine, Peer};
-use nacre_proto::messages::{Command, CommandReply, Message, MonGetVersionReply};
-use nacre_proto::types::{AddrVec, EntityType, Op, object_hash};
+use nacre_proto::messages::{Command, CommandReply, DaemonMsg, Message, MonGetVersionReply};
+use nacre_proto::types::{AddrVec, EntityType, Op, cluster_format, object_hash};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -375,4 +375,23 @@ fn get_latest_osdmap_is_asked_again_when_the_monitor_is_lost() {
             if *conn == client && reply.retval == 0)
     };
     assert!(out.iter().any(is_answer), "{out:?}");
+}
+
+/// Monitors of the first format would not understand them.
+#[test]
+fn latencies_are_reported_from_the_format_on_that_has_them() {
+    let mut w = World::new(1, 3, 3, 2, 4);
+    w.run_until("clean", World::all_clean);
+    for n in 0..5 {
+        assert_eq!(w.run_ops(&format!("o{n}"), write("12345")).result, 0);
+    }
+    w.run_for(Duration::from_secs(10));
+    assert_eq!(w.latencies.count(), 0);
+    w.tell_osds(|| DaemonMsg::Format { format: cluster_format::LATENCIES }.into());
+    for n in 0..5 {
+        assert_eq!(w.run_ops(&format!("o{n}"), write("12345")).result, 0);
+    }
+    w.run_for(Duration::from_secs(10));
+    assert_eq!(w.latencies.count(), 5, "only what was served since the last report");
+    assert!(w.latencies.p99() > Some(0));
 }

@@ -15,8 +15,8 @@ use nacre_proto::maps::{
     is_split, osd_state,
 };
 use nacre_proto::messages::{
-    BackoffOp, Config, DaemonMsg, Envelope, ImageWork, MergeReady, Message, MonGetVersionReply, OsdBackoff,
-    OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish, SlowOps,
+    BackoffOp, Config, DaemonMsg, Envelope, ImageWork, Latencies, MergeReady, Message, MonGetVersionReply,
+    OsdBackoff, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish, SlowOps,
 };
 use nacre_proto::transaction::Transaction;
 use nacre_proto::types::{
@@ -92,6 +92,8 @@ pub struct World {
     /// Requests that each OSD has had for too long.
     pub slow: BTreeMap<OsdId, SlowOps>,
     pub image_work: Vec<ImageWork>,
+    /// Latencies that OSDs reported.
+    pub latencies: Latencies,
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
     pub client_id: i64,
@@ -176,6 +178,7 @@ impl World {
             kept: IntervalSet::new(),
             slow: BTreeMap::new(),
             image_work: Vec::new(),
+            latencies: Latencies::default(),
             client_conns: BTreeMap::new(),
             client_last: 0,
             client_id: 4100,
@@ -477,6 +480,7 @@ impl World {
             }
             DaemonMsg::MergeReady(ready) => self.merge(ready),
             DaemonMsg::Images(work) => self.image_work.extend(work),
+            DaemonMsg::Latencies(latencies) => self.latencies.merge(&latencies),
             DaemonMsg::Report(report) => {
                 let osd = report.osd.expect("it says who it is");
                 self.last_report.insert(osd, report.seq);

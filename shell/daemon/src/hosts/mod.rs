@@ -13,6 +13,7 @@ pub mod leaving;
 mod monitor;
 mod preflight;
 mod program;
+pub mod recovery;
 pub mod setup;
 pub mod systemd;
 mod upgrade;

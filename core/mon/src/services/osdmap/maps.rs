@@ -81,6 +81,16 @@ impl OsdMaps {
         }
     }
 
+    /// Continues that many epochs later, with nothing in between: maps may have been lost that daemons have.
+    pub fn skip_epochs(&mut self, epochs: u32) {
+        let mut map = self.map.as_ref().clone();
+        map.epoch = Epoch(map.epoch.0.saturating_add(epochs));
+        self.full = to_vec(&map).into();
+        self.base = (map.epoch, self.full.clone());
+        self.incrementals.clear();
+        self.map = Arc::new(map);
+    }
+
     fn trim(&mut self, kept: u32) {
         let keep_from = Epoch(self.map.epoch.0.saturating_sub(kept));
         match self.replay(keep_from) {

@@ -4,13 +4,14 @@
 //! every daemon and client of this host is to know, and the monitor that this host is to run.
 
 use crate::ask::command_with;
+use crate::config::DaemonConfig;
 use crate::files::write_secret;
 use crate::host;
 use crate::hosts::agent::devices::Devices;
 use crate::hosts::agent::orders::{self, Order, Removal};
 use crate::hosts::agent::state;
 use crate::hosts::dir::{HostConfig, HostDir, Setup};
-use crate::hosts::monitor::new_monitor;
+use crate::hosts::monitor::{monitor_id, new_monitor};
 use crate::hosts::program::{Installed, is_outdated};
 use crate::kinds::MonMember;
 use crate::name::DaemonName;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use nacre_node::BlockingClient;
 use serde::Deserialize;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +99,9 @@ struct Orders {
     orders: Vec<Order>,
     #[serde(default)]
     remove: Vec<Removal>,
+    /// The numbers of monitors that were removed.
+    #[serde(default)]
+    removed_monitors: BTreeSet<u64>,
 }
 
 /// The monitor that this host is to run.
@@ -150,6 +154,7 @@ impl Reporter {
         }
         self.follow_maintenance(orders.run)?;
         self.restart(&orders.restart)?;
+        self.retire_monitors(&orders)?;
         let mut config = config;
         if !orders.mons.is_empty() && orders.mons != config.mons {
             self.dir.follow_monitors(&mut config, orders.mons)?;
@@ -220,6 +225,26 @@ impl Reporter {
             {
                 tracing::info!("{name} is restarted, with the program that is installed now");
                 processes::stop(self.dir.layout(), &name, pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops monitors of this host that were removed from the cluster, or that another one replaces. Their
+    /// stores are kept under other names: no daemon uses them again.
+    fn retire_monitors(&self, orders: &Orders) -> Result<()> {
+        for daemon in self.dir.daemons()?.into_iter().filter(DaemonName::is_mon) {
+            let data = self.dir.layout().data_dir(&daemon);
+            let is_other = |id: u64| orders.monitor.as_ref().is_some_and(|order| order.id != id);
+            let is_retired = |id: &u64| orders.removed_monitors.contains(id) || is_other(*id);
+            let Some(id) = monitor_id(&DaemonConfig::load(&data)?).filter(is_retired) else { continue };
+            let marker = self.dir.stopped(&daemon);
+            std::fs::write(&marker, "").with_context(|| format!("cannot write {}", marker.display()))?;
+            // The supervisor stops it, and this is done with a later report.
+            if state(&self.dir, &daemon)? == State::Gone {
+                let kept = self.dir.root().join(format!("removed-{daemon}-{id}"));
+                std::fs::rename(&data, &kept).with_context(|| format!("cannot rename {}", data.display()))?;
+                tracing::info!("{daemon} was removed from the cluster: its store is {}", kept.display());
             }
         }
         Ok(())
