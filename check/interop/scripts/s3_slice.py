@@ -5,7 +5,10 @@ The environment has AWS_ENDPOINT_URL and the keys of a user.
 
 import hashlib
 import os
+import socket
 import sys
+import time
+import urllib.parse
 import urllib.request
 
 import boto3
@@ -214,7 +217,26 @@ def preconditions():
     assert s3.get_object(IfMatch=etag, **get)["Body"].read() == b"1"
 
 
-steps = sys.argv[1:] or ["buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions"]
+def disconnects():
+    """Clients that hang up before they are answered. What is listed can be read."""
+    address = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    body = os.urandom(20000)
+    for n in range(150):
+        url = s3.generate_presigned_url("put_object", Params={"Bucket": "first", "Key": f"gone/{n}"})
+        target = urllib.parse.urlsplit(url)
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            head = f"PUT {target.path}?{target.query} HTTP/1.1\r\nHost: {target.netloc}\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            # At any time: before the data is written, or while the index is.
+            time.sleep(n * 0.0002)
+    time.sleep(1)
+    there = keys("first", Prefix="gone/")
+    assert there, "no write got through"
+    for key in there:
+        assert s3.get_object(Bucket="first", Key=key)["Body"].read() == body
+
+
+steps = sys.argv[1:] or ["buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions", "disconnects"]
 for step in steps:
     globals()[step]()
     print(step, "good")

@@ -299,15 +299,13 @@ impl Core {
         let object = Box::new(NewObject { entry: entry.clone(), head });
         let due = now() + self.grace_millis();
         let put = Ask::Put { key, object, condition, due, upload: None };
+        let data = data.hand_over();
         match bucket.index.ask(put).await {
-            Ok(_) => {
-                data.keep();
-                Ok((entry, checksum))
-            }
+            Ok(_) => Ok((entry, checksum)),
             Err(refusal) => {
-                // It may have been carried out all the same.
-                if matches!(refusal, Refusal::Failed(_)) {
-                    data.keep();
+                // A write that failed may have been carried out all the same.
+                if !matches!(refusal, Refusal::Failed(_)) {
+                    data.refused();
                 }
                 Err(self.refused(bucket, &refusal))
             }

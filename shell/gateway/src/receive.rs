@@ -51,9 +51,23 @@ pub struct NewData {
 }
 
 impl NewData {
-    /// Something refers to it now, or may do so.
-    pub fn keep(mut self) {
-        self.extent = None;
+    /// A write that refers to it begins. It goes on when the client is gone and its request is dropped: from
+    /// here on only a refusal of the write says that nothing refers to the data.
+    pub fn hand_over(mut self) -> HandedOver {
+        HandedOver { store: self.store.clone(), extent: self.extent.take() }
+    }
+}
+
+/// Data that a write in flight refers to. It stays when this is dropped.
+pub struct HandedOver {
+    store: Arc<Store>,
+    extent: Option<Extent>,
+}
+
+impl HandedOver {
+    /// The write was refused: the data is removed.
+    pub fn refused(self) {
+        drop(NewData { store: self.store, extent: self.extent });
     }
 }
 

@@ -141,27 +141,30 @@ impl Core {
         let tag = self.store.new_tag();
         let Received { len, md5, checksum, data, .. } = receive(&self.store, tag, incoming).await?;
         let part = Part { tag, size: len, mtime: now(), etag: hex(&md5), checksum: Some(checksum) };
+        let data = data.hand_over();
+        let added = self.store_part(index, id, number, &part).await;
+        // A write that failed may have been carried out all the same.
+        if added.as_ref().is_err_and(|error| *error.code() == s3s::S3ErrorCode::NoSuchUpload) {
+            data.refused();
+        }
+        added.map(|()| part)
+    }
+
+    /// Puts a part into its upload, in the place of one that is there.
+    async fn store_part(&self, index: &nacre_rados::Pool, id: Tag, number: u32, part: &Part) -> S3Result<()> {
+        let failed = |failure: nacre_rados::Failure| match failure.is_not_found() {
+            true => no_such_upload(),
+            false => errors::of_failure(&failure),
+        };
         let mut replaced = None;
         loop {
             match index.run(part.add(index.id(), id, number, replaced.as_ref())).await {
-                Ok(_) => {
-                    data.keep();
-                    return Ok(part);
-                }
-                Err(failure) if failure.is_not_found() => return Err(no_such_upload()),
+                Ok(_) => return Ok(()),
                 Err(failure) if failure.errno == errno::ECANCELED => {}
-                Err(failure) => {
-                    // It may have been carried out all the same.
-                    data.keep();
-                    return Err(errors::of_failure(&failure));
-                }
+                Err(failure) => return Err(failed(failure)),
             }
             // There is such a part already, or the upload is closed.
-            let reply = index.run(Upload::read_part(index.id(), id, number)).await;
-            let reply = reply.map_err(|failure| match failure.is_not_found() {
-                true => no_such_upload(),
-                false => errors::of_failure(&failure),
-            })?;
+            let reply = index.run(Upload::read_part(index.id(), id, number)).await.map_err(failed)?;
             let (is_open, found) = Part::of_reply(&reply, number).map_err(errors::corrupt)?;
             if !is_open {
                 return Err(no_such_upload());
