@@ -68,7 +68,11 @@ fn package_is_installed_upgraded_and_removed_and_systemd_runs_the_daemons() {
 
     // Upgraded: the agent is the new one, the daemons were not touched.
     let pids = ["nacre-mon@h-1", "nacre-osd@0", "nacre-host"].map(|unit| pid(&system, unit));
+    // Units of a program that was installed by hand before hide the package's no longer.
+    let unit = "/etc/systemd/system/nacre-host.service";
+    run(&system, &format!("printf '# Written by Nacre.\\n[Service]\\nExecStart=/opt/nacre\\n' > {unit}"));
     run(&system, &dpkg("--install /root/nacre-1.1.deb"));
+    run(&system, &format!("! test -e {unit}"));
     let now = ["nacre-mon@h-1", "nacre-osd@0", "nacre-host"].map(|unit| pid(&system, unit));
     assert!(pids[..2] == now[..2] && pids[2] != now[2], "{pids:?} {now:?}");
 

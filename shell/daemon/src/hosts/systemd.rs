@@ -100,6 +100,9 @@ fn daemon(program: &Path, what: &str, kind: &str, after: &str) -> String {
          UMask=0077\n\
          Restart=always\n\
          RestartSec=1\n\
+         # Up to a minute between attempts, from systemd 254 on.\n\
+         RestartSteps=6\n\
+         RestartMaxDelaySec=60\n\
          TimeoutStartSec=infinity\n\
          TimeoutStopSec=60\n\
          LimitNOFILE=1048576\n\
