@@ -158,6 +158,7 @@ pub(crate) fn garbage_due(key: &Name) -> Option<u64> {
 
 /// Makes an empty leaf, or finds it.
 pub(crate) fn create_leaf(pool: PoolId, name: &LeafName, range: &LeafRange) -> ObjectRequest {
+    assert!(range.high.as_ref().is_none_or(|high| range.low < *high), "a leaf without keys: {range:?}");
     ObjectRequest::new(pool, name.0.as_str())
         .create(true)
         .set_xattr(RANGE, to_vec(range))

@@ -60,11 +60,7 @@ pub struct Split {
 
 #[derive(Debug)]
 enum Step {
-    Count {
-        after: Name,
-        count: usize,
-        sample: Vec<Bytes>,
-    },
+    Count(Counting),
     Create {
         cut: Bytes,
         range: LeafRange,
@@ -90,6 +86,16 @@ enum Step {
     RemoveOld(NewLeaf, u8, Vec<Name>),
     /// Reads a leaf that another gateway has left half done.
     Resume(LeafName),
+}
+
+/// How far the count of a leaf is.
+#[derive(Debug, Default)]
+struct Counting {
+    /// The range of the leaf when its first page was read. All pages must be of the same generation.
+    range: Option<LeafRange>,
+    after: Name,
+    count: usize,
+    sample: Vec<Bytes>,
 }
 
 /// The leaf that takes keys over.
@@ -140,8 +146,7 @@ impl NewLeaf {
 impl Split {
     /// Counts the keys of a leaf, and splits it if there are too many.
     pub fn new(leaf: LeafName, limits: Limits, tag: Tag) -> Split {
-        let step = Step::Count { after: Name::default(), count: 0, sample: Vec::new() };
-        Split { old: leaf, limits, tag, step }
+        Split { old: leaf, limits, tag, step: Step::Count(Counting::default()) }
     }
 
     /// Goes on with a leaf that takes keys over from `old`.
@@ -162,9 +167,9 @@ impl Split {
             object(leaf).op(Op::OmapGetVals { after: after.clone(), max, prefix })
         };
         match &self.step {
-            Step::Count { after, .. } => {
+            Step::Count(counting) => {
                 let prefix = Name::from("e");
-                let pairs = Op::OmapGetVals { after: after.clone(), max: PAGE, prefix };
+                let pairs = Op::OmapGetVals { after: counting.after.clone(), max: PAGE, prefix };
                 object(&self.old).get_xattr(RANGE).op(pairs)
             }
             Step::Create { cut, range } => {
@@ -255,13 +260,17 @@ impl Split {
             Ok((BTreeMap::decode(r)?, bool::decode(r)?))
         };
         Ok(match step {
-            Step::Count { count, sample, .. } => {
+            Step::Count(counting) => {
                 let range: LeafRange = from_slice(output(&reply, 0)?)?;
                 if range.source.is_some() || range.is_sealed {
                     return Ok(None);
                 }
+                if counting.range.as_ref().is_some_and(|first| first.generation != range.generation) {
+                    // Another gateway has cut the leaf: what was counted may not be in it any more.
+                    return Ok(Some(Step::Count(Counting::default())));
+                }
                 let (found, more) = pairs(1)?;
-                self.count(range, found, more, count, sample)
+                self.count(range, found, more, counting)
             }
             Step::Create { cut, range } => Some(Step::Cut { cut, range }),
             Step::Cut { cut, range } => Some(Step::Publish(self.new_leaf(place, &cut, &range))),
@@ -319,9 +328,9 @@ impl Split {
         range: LeafRange,
         found: BTreeMap<Name, Bytes>,
         more: bool,
-        mut count: usize,
-        mut sample: Vec<Bytes>,
+        counting: Counting,
     ) -> Option<Step> {
+        let Counting { mut count, mut sample, .. } = counting;
         let last = found.keys().next_back().cloned();
         let stride = (self.limits.leaf_max / SAMPLE).max(1);
         for name in found.keys() {
@@ -334,9 +343,12 @@ impl Split {
             }
         }
         if let (true, Some(after)) = (more, last) {
-            return Some(Step::Count { after, count, sample });
+            return Some(Step::Count(Counting { range: Some(range), after, count, sample }));
         }
-        let cut = sample.get(sample.len() / 2).filter(|cut| **cut > range.low)?.clone();
+        let cut = sample.get(sample.len() / 2)?.clone();
+        if cut <= range.low || !range.contains(&cut) {
+            return None;
+        }
         (count > self.limits.leaf_max).then_some(Step::Create { cut, range })
     }
 }
@@ -383,4 +395,37 @@ fn set_range(leaf: ObjectRequest, generation: u64, range: &LeafRange) -> ObjectR
     leaf.compare_xattr(GENERATION, Compare::Equal, generation.to_string())
         .set_xattr(RANGE, to_vec(range))
         .set_xattr(GENERATION, range.generation.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_client::{ObjectReply, OpOutput};
+    use nacre_wire::Encode;
+
+    fn page(range: &LeafRange, keys: std::ops::Range<u32>, more: bool) -> ObjectReply {
+        let pairs: BTreeMap<Name, Bytes> =
+            keys.map(|n| (entry_key(format!("{n:05}").as_bytes()), Bytes::new())).collect();
+        let mut found = to_vec(&pairs);
+        more.encode(&mut found);
+        let ops = [to_vec(range), found].map(|data| OpOutput { rval: 0, data: data.into() });
+        ObjectReply { user_version: 1, version: Default::default(), ops: ops.into() }
+    }
+
+    /// Otherwise the cut could be at a key that another leaf has.
+    #[test]
+    fn count_begins_again_when_the_leaf_was_cut_meanwhile() {
+        let place = Place { pool: nacre_base::PoolId(1), bucket: "b".into(), instance: 1 };
+        let limits = Limits { leaf_max: 10, ..Limits::default() };
+        let begin = || Split::new(LeafName::first("b"), limits, Tag { instance: 1, sequence: 1 });
+        let whole = LeafRange::first();
+        let cut = LeafRange { high: Some("00400".into()), generation: 2, ..LeafRange::first() };
+        let mut split = begin();
+        split.completed(&place, Ok(page(&whole, 0..1000, true)));
+        split.completed(&place, Ok(page(&cut, 1000..1500, false)));
+        assert_eq!(format!("{:?}", split.request(&place)), format!("{:?}", begin().request(&place)));
+        // Counted again, it is cut in its own middle.
+        split.completed(&place, Ok(page(&cut, 0..400, false)));
+        assert!(matches!(&split.step, Step::Create { cut, .. } if cut == "00200"), "{:?}", split.step);
+    }
 }
