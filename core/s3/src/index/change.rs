@@ -46,6 +46,9 @@ impl Cell {
     fn needs_source(&self) -> bool {
         self.here.is_none() && self.tombstone.is_none()
     }
+    fn lacks_value(&self) -> bool {
+        self.needs_source() && self.in_source.is_none()
+    }
     /// The change holds only if the value is still the same.
     fn guard(&self, edit: &mut Edit, name: &Name, range: &LeafRange) {
         edit.guards.insert(name.clone(), self.here.clone().unwrap_or_default());
@@ -181,6 +184,13 @@ impl Change {
     pub fn needs_source(&self, state: &KeyState) -> bool {
         self.is_of_object() && state.entry.needs_source()
             || self.upload().is_some() && state.upload.needs_source()
+    }
+
+    /// Whether neither the leaf nor its source had what the change is about, and nothing says that it was
+    /// removed.
+    pub fn lacks_value(&self, state: &KeyState) -> bool {
+        self.is_of_object() && state.entry.lacks_value()
+            || self.upload().is_some() && state.upload.lacks_value()
     }
 
     /// What the change does, if the key is in this state.

@@ -27,6 +27,8 @@ pub struct Write {
     generation: u64,
     /// The assumption that the key does not exist was wrong.
     must_read: bool,
+    /// The leaf's source was read and lacked the key: the next read of the leaf decides.
+    source_lacks_it: bool,
     /// How often the leaf that should have the key was gone.
     pub reloads: u32,
 }
@@ -34,7 +36,15 @@ pub struct Write {
 impl Write {
     /// A write of which nothing was read yet.
     pub fn new(ticket: Ticket, change: Change) -> Write {
-        Write { ticket, change, state: None, generation: 0, must_read: false, reloads: 0 }
+        Write {
+            ticket,
+            change,
+            state: None,
+            generation: 0,
+            must_read: false,
+            source_lacks_it: false,
+            reloads: 0,
+        }
     }
 
     fn needs_read(&self, range: &LeafRange) -> bool {
@@ -44,6 +54,30 @@ impl Write {
     fn forget(&mut self) {
         self.state = None;
         self.must_read = true;
+        self.source_lacks_it = false;
+    }
+
+    fn forget_leaf(&mut self) {
+        self.state = None;
+        self.source_lacks_it = false;
+    }
+
+    /// Whether the leaf that keys are taken over from must be read as well.
+    fn needs_source(&self) -> bool {
+        let needs = |state| self.change.needs_source(state);
+        !self.source_lacks_it && self.state.as_ref().is_some_and(needs)
+    }
+
+    /// Takes in what the source has. A write that would now end without an operation must read its leaf
+    /// again: the key may have moved there between the two reads, and no guard would find that out.
+    fn add_source(&mut self, values: &BTreeMap<Name, Bytes>, range: &LeafRange) {
+        let Some(state) = &mut self.state else { return };
+        state.add_source(&self.change, values);
+        let ends = matches!(self.change.decide(state, range), Decision::Done(_));
+        if ends && !self.source_lacks_it && self.change.lacks_value(state) {
+            self.forget();
+            self.source_lacks_it = true;
+        }
     }
 
     fn done(self, result: Result<Answer, Refusal>, out: &mut Vec<Effect>) {
@@ -241,15 +275,15 @@ impl LeafWriter {
             let stays = range.contains(write.change.key());
             if stays { self.queue.push_back(write) } else { elsewhere.push(write) }
         }
+        // What was read here says nothing about another leaf.
+        elsewhere.iter_mut().for_each(Write::forget_leaf);
         for write in &mut batch {
             // An assumption about a key that was read by mistake costs nothing.
             write.state = Some(write.change.state(&values));
             write.generation = range.generation;
         }
-        let needs_source =
-            |write: &Write| write.state.as_ref().is_some_and(|state| write.change.needs_source(state));
         if let Some(source) = &range.source
-            && batch.iter().any(needs_source)
+            && batch.iter().any(Write::needs_source)
         {
             self.for_source = Some((source.clone(), batch));
         } else {
@@ -262,7 +296,7 @@ impl LeafWriter {
     fn on_source(&mut self, mut batch: Vec<Write>, result: OpResult, out: &mut Vec<Effect>) {
         let values: Result<BTreeMap<Name, Bytes>, Refusal> = match result {
             Ok(reply) => output(&reply, 0).and_then(|data| Ok(from_slice(data)?)),
-            // All keys are here then, and the guard on the generation finds that out.
+            // The leaf has taken over everything.
             Err(failure) if failure.is_not_found() => Ok(BTreeMap::new()),
             Err(failure) => Err(failure.into()),
         };
@@ -270,10 +304,8 @@ impl LeafWriter {
             Ok(values) => values,
             Err(refusal) => return batch.into_iter().for_each(|write| write.done(Err(refusal.clone()), out)),
         };
-        for write in &mut batch {
-            if let Some(state) = &mut write.state {
-                state.add_source(&write.change, &values);
-            }
+        if let Some(range) = &self.range {
+            batch.iter_mut().for_each(|write| write.add_source(&values, range));
         }
         self.put_back(batch.into_iter());
     }

@@ -243,3 +243,27 @@ fn bucket_grows_by_splits_and_lists_in_order() {
     assert_eq!(world.ask(1, Ask::Totals), Ok(Answer::Totals(totals)));
     assert_eq!(world.ask(1, Ask::Seal), Err(Refusal::NotEmpty));
 }
+
+/// A key moves between the read of the new leaf and that of the old one.
+#[test]
+fn delete_finds_a_key_that_is_being_moved() {
+    let limits = Limits { leaf_max: 4, count_after: 8, copy: 2 };
+    // Some operations of the gateway that splits, some of the one that deletes, and then the others.
+    for (moves, reads) in (0..40).flat_map(|moves| (0..8).map(move |reads| (moves, reads))) {
+        let mut world = World::with_limits(2, limits);
+        for n in 0..8 {
+            world.start(0, put(&format!("k{n}"), object(tag(n), None), Condition::default()));
+        }
+        world.run(0, moves);
+        let is_there = world.done.iter().filter(|(.., result)| result.is_ok()).count() == 8;
+        let deleted = world.start(1, delete("k7"));
+        world.run(1, reads);
+        while world.run(0, 1) {}
+        let done = world.settle();
+        let (.., result) = done.iter().find(|(_, ticket, _)| *ticket == deleted).expect("an answer");
+        if is_there {
+            assert_eq!(*result, Ok(Answer::Deleted { existed: true }), "after {moves} and {reads}");
+            assert_eq!(world.ask(0, Ask::Get { key: "k7".into() }), Err(Refusal::NoSuchKey));
+        }
+    }
+}

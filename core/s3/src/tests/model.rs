@@ -201,6 +201,16 @@ impl World {
         self.perform(gateway, effects);
     }
 
+    /// Up to so many operations of one gateway; whether it had so many.
+    pub fn run(&mut self, gateway: usize, operations: usize) -> bool {
+        for _ in 0..operations {
+            let Some(at) = self.sent.iter().position(|(of, ..)| *of == gateway) else { return false };
+            let (gateway, op, result) = self.carry_out(at);
+            self.complete(gateway, op, result);
+        }
+        true
+    }
+
     /// Until nothing is under way.
     pub fn settle(&mut self) -> Vec<Done> {
         while !self.sent.is_empty() {
