@@ -27,6 +27,8 @@ pub const ROLE_MON: &str = "mon";
 pub const NO_SCHEDULE: &str = "_no_schedule";
 /// A host that was not heard of for so long counts as offline.
 const OFFLINE_AFTER: Duration = Duration::from_secs(180);
+/// So many monitors stay, also where the hosts need fewer.
+const MONITORS_MIN: usize = 2;
 /// All roles that there are.
 pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
 
@@ -280,7 +282,8 @@ fn forget_removed_monitors(cx: &Context<'_>, pending: &mut PendingTxn) -> bool {
 }
 
 /// One of more monitors than the hosts need, as after a host left: an even number survives no more failures
-/// than one less. That of a drained host first. True if something was decided.
+/// than one less. That of a drained host first. Two stay: the second one has a copy of the cluster's state,
+/// which `nacre mon recover` starts from when the first one's disk is lost. True if something was decided.
 fn remove_surplus_monitor(cx: &Context<'_>, pending: &mut PendingTxn) -> bool {
     let state = cx.state;
     let hosts = &state.hosts.hosts;
@@ -292,7 +295,7 @@ fn remove_surplus_monitor(cx: &Context<'_>, pending: &mut PendingTxn) -> bool {
     let members = state.monmap.members.len();
     // All others are there, so that a majority is left whatever happens to one of them.
     let is_settled = members == have.len() && cx.quorum.len() == members && pending.batch.monmap.is_none();
-    if hosts.is_empty() || have.len() <= wanted || used < wanted || !is_settled {
+    if hosts.is_empty() || have.len() <= wanted.max(MONITORS_MIN) || used < wanted || !is_settled {
         return false;
     }
     let is_leader = |host: &Host| host.monitor.as_ref().is_some_and(|monitor| monitor.id == cx.config.id);

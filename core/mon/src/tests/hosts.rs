@@ -1,5 +1,6 @@
 //! Hosts register with tokens; monitors are placed on them.
 
+use super::monitors::Group;
 use super::*;
 use nacre_auth::JoinToken;
 use nacre_proto::types::AuthName;
@@ -704,4 +705,28 @@ fn lists_of_the_orchestrator_take_their_filters() {
     t.run(json!({ "prefix": "host maintenance enter", "hostname": "two", "force": true }));
     let hosts = json!({ "prefix": "orch host ls", "host_status": "maintenance" });
     assert_eq!(names(&mut t, hosts, "hostname"), ["two"]);
+}
+
+#[test]
+fn second_monitor_stays_when_two_hosts_are_left() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    for (n, name) in ["a", "b", "c"].iter().enumerate() {
+        let mut host = applicant(name, n as u8 + 1);
+        host["prefix"] = json!("host register");
+        host["addr"] = json!(format!("127.0.0.1:{}", 3300 + n));
+        assert_eq!(group.run(host).0, 0);
+    }
+    let lost = (group.leader() + 1) % 3;
+    group.kill(lost);
+    group.pass(10_000);
+    let name = ["a", "b", "c"][lost];
+    let rm = json!({
+        "prefix": "host rm", "hostname": name, "offline": true, "yes_i_really_mean_it": true,
+    });
+    let (code, said) = group.run(rm);
+    assert_eq!(code, 0, "{said}");
+    group.pass(10_000);
+    let left = group.members(group.leader());
+    assert_eq!(left.len(), 2, "the second one has the only other copy of the state: {left:?}");
 }
