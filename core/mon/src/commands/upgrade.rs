@@ -5,7 +5,7 @@ use crate::services::health::Checks;
 use crate::services::hosts::Host;
 use crate::services::pg::stopping::stopping;
 use crate::services::upgrade::{
-    INSTALLED, Known, PastUpgrade, Step, Upgrade, Upgrades, bad_pgs, known, refusal, reported,
+    INSTALLED, Known, PastUpgrade, Upgrade, Upgrades, bad_pgs, known, refusal, reported,
 };
 use nacre_base::{OsdId, errno};
 use nacre_proto::messages::LogLevel;
@@ -66,7 +66,11 @@ fn baseline(call: &Call<'_>, upgrade: Upgrade) -> Upgrade {
     let map = &call.state.osdmap.map;
     let checks: Checks = call.mon.health(call.now, map);
     let services = &call.mon.services;
-    let (inactive_pgs, unclean_pgs) = bad_pgs(&services.pgs, call.state);
+    // The daemons of a step are no part of it.
+    let (inactive_pgs, unclean_pgs) = match upgrade.step {
+        Some(_) => (upgrade.inactive_pgs, upgrade.unclean_pgs),
+        None => bad_pgs(&services.pgs, call.state),
+    };
     let latency = services.upgrade.latency(call.state.upgrades.format, None);
     Upgrade {
         codes: checks.keys().map(|code| (*code).to_string()).collect(),
@@ -156,15 +160,15 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     Answer::text(text)
 }
 
-/// What is wrong now does not halt it again.
+/// What is wrong now does not halt it again. The step is given up: its daemons that still run another version
+/// are chosen again, if they are up and may stop.
 fn resume(call: &mut Call<'_>) -> Outcome {
     if is_for_later(call) {
         return Answer::said("");
     }
-    let now = call.now.wall;
     let current = current(call)?.clone();
-    let step = current.step.clone().map(|step| Step { began: now, ..step });
-    let new = baseline(call, Upgrade { paused: false, halted: None, step, ..current });
+    let mut new = baseline(call, Upgrade { paused: false, halted: None, ..current });
+    new.give_up_step();
     let text = format!("Resumed upgrade to {}\n", new.target);
     put(call, Some(new));
     Answer::text(text)

@@ -75,7 +75,7 @@ pub struct Upgrade {
     pub unclean_pgs: u64,
     /// What is being restarted.
     pub step: Option<Step>,
-    /// How many daemons were restarted.
+    /// How many daemons were told to restart, in steps that are over.
     pub restarted: u32,
 }
 
@@ -144,6 +144,14 @@ impl Upgrades {
             let excess = self.past.len().saturating_sub(PAST_MAX);
             self.past.drain(..excess);
         }
+    }
+}
+
+impl Upgrade {
+    /// Its daemons are restarted no more.
+    pub fn give_up_step(&mut self) {
+        let step = self.step.take().unwrap_or_default();
+        self.restarted += step.daemons.len() as u32;
     }
 }
 
@@ -305,8 +313,7 @@ impl UpgradeMonitor {
             }
             Next::StepDone => {
                 self.calm_since = Some(cx.now.mono);
-                let step = new.step.take().unwrap_or_default();
-                new.restarted += step.daemons.len() as u32;
+                new.give_up_step();
                 self.commit(cx, Some(new), pending);
             }
             Next::Complete(left) => {
@@ -337,6 +344,7 @@ impl UpgradeMonitor {
         let state = cx.state;
         let known = known(state, &cx.quorum);
         if let Some(step) = &upgrade.step {
+            self.calm_since = None;
             let waiting = step.daemons.iter().filter(|name| !is_done(state, &known, name, &upgrade.target));
             let waiting: Vec<&str> = waiting.map(String::as_str).collect();
             if waiting.is_empty() {

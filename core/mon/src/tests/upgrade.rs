@@ -2,6 +2,7 @@
 
 use super::monitors::Group;
 use super::*;
+use crate::services::upgrade::Upgrade;
 use nacre_proto::types::Release;
 
 const OLD: Formats = Formats { min: 1, max: 1 };
@@ -165,6 +166,37 @@ impl Rolling {
         rolling.t.pass(Duration::from_secs(15));
         rolling
     }
+    /// An upgrade whose monitor is restarted, and that has just begun with the OSDs.
+    fn at_osds() -> Rolling {
+        Rolling::new().started().with_new_monitor()
+    }
+    fn started(mut self) -> Rolling {
+        self.report_hosts("9.9");
+        self.t.run(json!({ "prefix": "upgrade start", "ceph_version": "9.9" }));
+        self.t.pass(Duration::from_secs(20));
+        assert_eq!(self.report_hosts("9.9"), ["mon.a"]);
+        self
+    }
+    fn with_new_monitor(self) -> Rolling {
+        let mut r = Rolling { t: replaced(self.t, release("9.9", Formats::ALL)), ..self };
+        for (osd, conn) in r.osds.iter_mut().enumerate() {
+            *conn = r.t.open(EntityType::Osd, osd as i64, addr(6900 + osd as u16, 1));
+        }
+        r.all_clean();
+        r.t.pass(Duration::from_secs(25));
+        r
+    }
+    fn stop_osd(&mut self, osd: usize) {
+        let message = DaemonMsg::MarkMeDown { osd: OsdId(osd as i32), epoch: Epoch(1), is_over: true };
+        self.t.send(self.osds[osd], message);
+        assert!(!self.t.map().is_up(OsdId(osd as i32)));
+    }
+    fn message(&mut self) -> String {
+        self.status()["message"].as_str().unwrap_or_default().to_string()
+    }
+    fn current(&self) -> Upgrade {
+        self.t.mon.state.as_ref().unwrap().upgrades.current.clone().unwrap()
+    }
     fn all_clean(&mut self) {
         self.t.activate(&self.osds, self.pool);
         self.t.report(&self.osds, self.pool);
@@ -187,11 +219,8 @@ impl Rolling {
     /// The order of the agents is carried out.
     fn restart_osd(&mut self, osd: usize) {
         self.nonce += 1;
+        self.stop_osd(osd);
         let (t, nonce) = (&mut self.t, self.nonce);
-        t.send(
-            self.osds[osd],
-            DaemonMsg::MarkMeDown { osd: OsdId(osd as i32), epoch: Epoch(1), is_over: true },
-        );
         self.osds[osd] = boot_with(t, osd as i32, nonce, "9.9", Some(Formats::ALL));
     }
     fn status(&mut self) -> Value {
@@ -216,14 +245,7 @@ fn rolling_upgrade_restarts_monitors_then_one_failure_domain_after_the_other() {
     r.t.pass(Duration::from_secs(20));
     assert_eq!(r.report_hosts("9.9"), ["mon.a"]);
 
-    let Rolling { t, osds, pool, nonce } = r;
-    let mut r = Rolling { t: replaced(t, release("9.9", Formats::ALL)), osds, pool, nonce };
-    for osd in 0..3 {
-        let conn = &mut r.osds[osd];
-        *conn = r.t.open(EntityType::Osd, osd as i64, addr(6900 + osd as u16, 1));
-    }
-    r.all_clean();
-    r.t.pass(Duration::from_secs(25));
+    let mut r = r.with_new_monitor();
     for osd in 0..3 {
         assert_eq!(r.report_hosts("9.9"), [format!("osd.{osd}")], "{}", r.status());
         r.restart_osd(osd);
@@ -239,4 +261,25 @@ fn rolling_upgrade_restarts_monitors_then_one_failure_domain_after_the_other() {
     let log = r.t.run(json!({ "prefix": "log last", "num": 50 }));
     assert!(log.contains("all daemons run 9.9; `nacre upgrade finish`"), "{log}");
     r.t.run(json!({ "prefix": "upgrade finish" }));
+}
+
+#[test]
+fn resumed_upgrade_leaves_a_daemon_that_did_not_come_back() {
+    let mut r = Rolling::at_osds();
+    assert_eq!(r.report_hosts("9.9"), ["osd.0"]);
+    r.stop_osd(0);
+    r.t.pass(Duration::from_secs(303));
+    assert!(r.message().contains("halted: it waited 300 s for osd.0"), "{}", r.message());
+    let before = (r.current().inactive_pgs, r.current().unclean_pgs);
+    let resume = json!({ "prefix": "upgrade resume" });
+    r.t.run(resume.clone());
+    let Upgrade { step, inactive_pgs, unclean_pgs, .. } = r.current();
+    assert_eq!((step, inactive_pgs, unclean_pgs), (None, before.0, before.1));
+    // What the step left behind is waited for, until it is taken as given.
+    r.t.pass(Duration::from_secs(10));
+    assert!(r.message().contains("placement groups to be clean"), "{}", r.message());
+    r.t.run(resume);
+    r.t.pass(Duration::from_secs(10));
+    assert!(r.message().contains("would not serve without osd."), "{}", r.message());
+    assert!(r.report_hosts("9.9").is_empty());
 }
