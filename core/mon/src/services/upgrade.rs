@@ -3,8 +3,9 @@
 //! The format (`cluster_format`) says what daemons may send and store. Daemons that cannot use it are refused
 //! (`admits`), and it is raised by `nacre upgrade finish` only. A rolling upgrade restarts monitors, then
 //! OSDs by failure domain, then other daemons: the leader decides on a step (`periodic`), and the agents of
-//! the hosts are told to restart its daemons when they report. The next step waits until placement groups are
-//! no worse than before; new health codes and higher latency halt the upgrade.
+//! the hosts are told to restart its daemons when they report, as long as these may still stop. The next step
+//! waits until placement groups are no worse than before. New health codes and higher latency halt the
+//! upgrade.
 
 use super::latency_window::LatencyWindow;
 use crate::pending_txn::PendingTxn;
@@ -316,6 +317,12 @@ impl UpgradeMonitor {
                 new.give_up_step();
                 self.commit(cx, Some(new), pending);
             }
+            Next::GiveUpStep(why) => {
+                let names = new.step.as_ref().map(|step| step.daemons.join(", ")).unwrap_or_default();
+                cx.log(pending, LogLevel::Warn, format!("upgrade: no longer restarts {names}: {why}"));
+                new.give_up_step();
+                self.commit(cx, Some(new), pending);
+            }
             Next::Complete(left) => {
                 let left = match left.is_empty() {
                     true => String::new(),
@@ -349,6 +356,9 @@ impl UpgradeMonitor {
             let waiting: Vec<&str> = waiting.map(String::as_str).collect();
             if waiting.is_empty() {
                 return Next::StepDone;
+            }
+            if let Some(why) = must_run(cx, stats, &known, &waiting, &upgrade.target) {
+                return Next::GiveUpStep(why);
             }
             let text = format!("{} to run {}", waiting.join(", "), upgrade.target);
             return match step.began + STEP_TIMEOUT < cx.now.wall {
@@ -421,6 +431,8 @@ enum Next {
     Halt(String),
     Begin(Vec<String>),
     StepDone,
+    /// The daemons of the step may not stop any more, for this reason.
+    GiveUpStep(String),
     /// Daemons that are down were left as they are.
     Complete(Vec<String>),
 }
@@ -458,6 +470,36 @@ fn is_done(state: &State, known: &[Known], name: &str, target: &str) -> bool {
     }
 }
 
+/// Why the daemons of a step that have not stopped yet may not stop any more: others failed since it began.
+fn must_run(
+    cx: &Context<'_>,
+    stats: &PgStats,
+    known: &[Known],
+    waiting: &[&str],
+    target: &str,
+) -> Option<String> {
+    let is_left = |daemon: &&Known| waiting.contains(&daemon.name.as_str()) && daemon.version != target;
+    let left: Vec<&Known> = known.iter().filter(is_left).filter(|daemon| daemon.is_up).collect();
+    let names = left.iter().map(|daemon| daemon.name.as_str());
+    if let Some(name) = names.clone().find(|name| name.starts_with("mon."))
+        && !majority_without_one(cx)
+    {
+        return Some(format!("without {name} the other monitors have no majority"));
+    }
+    let osds = names.clone().filter_map(|name| name.strip_prefix("osd.")?.parse().ok()).map(OsdId);
+    let stopped = stopping(cx.state, stats, &osds.collect()).stopped;
+    let names: Vec<&str> = names.collect();
+    let text = || format!("placement groups would not serve without {}", names.join(", "));
+    (!stopped.is_empty()).then(text)
+}
+
+/// Whether the monitors that are there decide without one of them, or it is the only one.
+fn majority_without_one(cx: &Context<'_>) -> bool {
+    let members = cx.state.monmap.members.len();
+    let left = cx.quorum.len().saturating_sub(1);
+    members == 1 || left > members / 2
+}
+
 /// What is restarted next: monitors, the leader last; OSDs by failure domain; other daemons.
 fn next_step(cx: &Context<'_>, stats: &PgStats, known: &[Known], target: &str) -> Next {
     let state = cx.state;
@@ -470,9 +512,7 @@ fn next_step(cx: &Context<'_>, stats: &PgStats, known: &[Known], target: &str) -
     let mut mons: Vec<&Known> = known.iter().filter(is_mon).filter(is_old).filter(|mon| mon.is_up).collect();
     mons.sort_by_key(|mon| mon.name == own);
     if let Some(mon) = mons.first() {
-        let members = state.monmap.members.len();
-        let left = cx.quorum.len().saturating_sub(1);
-        if members > 1 && left <= members / 2 {
+        if !majority_without_one(cx) {
             let text = format!("another monitor: without {} the others have no majority", mon.name);
             return Next::Wait(text);
         }

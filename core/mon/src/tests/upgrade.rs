@@ -283,3 +283,16 @@ fn resumed_upgrade_leaves_a_daemon_that_did_not_come_back() {
     assert!(r.message().contains("would not serve without osd."), "{}", r.message());
     assert!(r.report_hosts("9.9").is_empty());
 }
+
+#[test]
+fn step_is_given_up_when_its_daemons_may_not_stop_any_more() {
+    let mut r = Rolling::at_osds();
+    assert_eq!(r.current().step.unwrap().daemons, ["osd.0"]);
+    // The agent has not begun yet when another OSD fails.
+    r.stop_osd(1);
+    r.t.pass(Duration::from_secs(2));
+    assert!(r.report_hosts("9.9").is_empty(), "{}", r.message());
+    assert_eq!(r.current().step, None);
+    let log = r.t.run(json!({ "prefix": "log last", "num": 50 }));
+    assert!(log.contains("no longer restarts osd.0: placement groups would not serve"), "{log}");
+}
