@@ -32,7 +32,7 @@ pub const VERSION_KEY: &str = "nacre_version";
 pub const INSTALLED: &str = "installed";
 /// Between the end of a step and the next one.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How long a new health code or a higher latency may last after a step.
+/// How long a new health code or a higher latency may last.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For the daemons of a step to be back.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
@@ -213,6 +213,8 @@ pub struct UpgradeMonitor {
     window: LatencyWindow,
     /// Since when nothing is being restarted, as far as this leader knows.
     calm_since: Option<Time>,
+    /// Since when there are new health codes or a higher latency.
+    bad_since: Option<Time>,
     /// Daemons that cannot use the cluster's format, with what is wrong.
     refused: BTreeMap<String, (Time, String)>,
     /// What the upgrade waits for.
@@ -259,7 +261,7 @@ impl UpgradeMonitor {
     /// This monitor leads no more.
     pub fn step_down(&mut self) {
         self.window = LatencyWindow::default();
-        self.calm_since = None;
+        (self.calm_since, self.bad_since) = (None, None);
     }
 
     /// Daemons that were refused, and an upgrade that halted.
@@ -351,7 +353,7 @@ impl UpgradeMonitor {
         let state = cx.state;
         let known = known(state, &cx.quorum);
         if let Some(step) = &upgrade.step {
-            self.calm_since = None;
+            (self.calm_since, self.bad_since) = (None, None);
             let waiting = step.daemons.iter().filter(|name| !is_done(state, &known, name, &upgrade.target));
             let waiting: Vec<&str> = waiting.map(String::as_str).collect();
             if waiting.is_empty() {
@@ -371,14 +373,23 @@ impl UpgradeMonitor {
         if calm < SETTLE {
             return Next::Wait("the daemons that were restarted to settle".to_string());
         }
-        if upgrade.restarted > 0
-            && let Some(why) = self.is_worse(cx, stats, checks, upgrade)
-        {
-            return match why {
-                Worse::Passing(text) => Next::Wait(text),
-                Worse::Bad(text) if calm < PATIENCE => Next::Wait(text),
-                Worse::Bad(text) => Next::Halt(text),
-            };
+        let worse = match upgrade.restarted {
+            0 => None,
+            _ => self.is_worse(cx, stats, checks, upgrade),
+        };
+        match worse {
+            Some(Worse::Bad(text)) => {
+                let since = *self.bad_since.get_or_insert(cx.now.mono);
+                return match cx.now.mono.since(since) < PATIENCE {
+                    true => Next::Wait(text),
+                    false => Next::Halt(text),
+                };
+            }
+            Some(Worse::Passing(text)) => {
+                self.bad_since = None;
+                return Next::Wait(text);
+            }
+            None => self.bad_since = None,
         }
         next_step(cx, stats, &known, &upgrade.target)
     }

@@ -296,3 +296,19 @@ fn step_is_given_up_when_its_daemons_may_not_stop_any_more() {
     let log = r.t.run(json!({ "prefix": "log last", "num": 50 }));
     assert!(log.contains("no longer restarts osd.0: placement groups would not serve"), "{log}");
 }
+
+#[test]
+fn new_health_code_halts_after_a_minute_however_long_recovery_took() {
+    let mut r = Rolling::at_osds();
+    r.restart_osd(0);
+    r.t.activate(&r.osds, r.pool);
+    r.t.pass(Duration::from_secs(100));
+    assert!(r.message().contains("placement groups"), "{}", r.message());
+    r.t.run(json!({ "prefix": "osd set", "key": "noout" }));
+    r.all_clean();
+    r.t.pass(Duration::from_secs(50));
+    assert!(r.message().contains("waits for new health codes: OSDMAP_FLAGS"), "{}", r.message());
+    assert_eq!(r.current().halted, None);
+    r.t.pass(Duration::from_secs(15));
+    assert!(r.current().halted.is_some(), "{}", r.message());
+}
