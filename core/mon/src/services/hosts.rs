@@ -364,11 +364,17 @@ fn rack_of(crush: &CrushMap, host: &str) -> Option<String> {
     crush.location(item).into_iter().find(|(kind, _)| kind == "rack").map(|(_, rack)| rack)
 }
 
-/// Adds the check `DEVICE_MISSING`: disks of OSDs that are down are not on their hosts.
+/// Adds the checks `DEVICE_MISSING`, that disks of OSDs that are down are not on their hosts, and
+/// `DEVICE_DUPLICATE`, that several devices of a host have the same label.
 pub fn health(cx: &Context<'_>, map: &OsdMap, checks: &mut Checks) {
-    let mut lines = Vec::new();
+    let (mut lines, mut copies) = (Vec::new(), Vec::new());
     for (name, host) in cx.state.hosts.hosts.iter().filter(|(_, host)| !is_offline(cx.now.wall, host)) {
-        for device in host.devices().iter().filter(|device| device["missing"] == true) {
+        let devices = host.devices();
+        for device in devices.iter().filter(|device| device["duplicate"] == true) {
+            let path = device["path"].as_str().unwrap_or_default();
+            copies.push(format!("{path} of host {name} has the label of another device of that host"));
+        }
+        for device in devices.iter().filter(|device| device["missing"] == true) {
             let osd = device["osd"].as_i64().and_then(|id| i32::try_from(id).ok()).map(OsdId);
             let Some(osd) = osd.filter(|osd| map.is_down(*osd)) else { continue };
             let text = |key: &str| device[key].as_str().unwrap_or_default();
@@ -383,6 +389,11 @@ pub fn health(cx: &Context<'_>, map: &OsdMap, checks: &mut Checks) {
         let n = lines.len();
         let summary = format!("{n} device{} of OSDs missing", if n == 1 { "" } else { "s" });
         warn(checks, "DEVICE_MISSING", n, summary, lines);
+    }
+    if !copies.is_empty() {
+        let n = copies.len();
+        let summary = format!("{n} devices are copies of each other, and no OSD is moved to them");
+        warn(checks, "DEVICE_DUPLICATE", n, summary, copies);
     }
 }
 

@@ -81,6 +81,16 @@ fn disk_that_was_pulled_is_named_with_its_host_until_the_osd_is_up_again() {
 }
 
 #[test]
+fn copies_of_a_disk_are_a_warning() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &["", ""]);
+    assert_eq!(report(&mut t, "h1", devices(1, json!({ "duplicate": true })).leak(), "").0, 0);
+    let check = health(&mut t)["DEVICE_DUPLICATE"].clone();
+    let text = "/dev/vdb of host h1 has the label of another device of that host";
+    assert_eq!(check["detail"][0]["message"], text);
+}
+
+#[test]
 fn disk_is_not_given_to_a_second_host_while_the_first_one_reports_it() {
     let mut t = TestMon::fresh();
     let osds = hosts_in_racks(&mut t, &["", ""]);

@@ -39,6 +39,9 @@ pub struct Device {
     /// The log of that store is on another device.
     #[serde(skip)]
     pub log_is_apart: bool,
+    /// Another device is made of it, such as a multipath device, whose content it shares.
+    #[serde(skip)]
+    pub has_holder: bool,
     /// The store whose log is on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_of: Option<Uuid>,
@@ -48,6 +51,9 @@ pub struct Device {
     /// That OSD is not there: the device was pulled or replaced, or does not answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
+    /// Another device has the same label: one is a copy or a snapshot of the other.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
     pub available: bool,
     pub rejected_reasons: Vec<String>,
 }
@@ -87,6 +93,7 @@ pub fn scan(dir: &HostDir, config: &HostConfig, before: &[Device]) -> Vec<Device
             found.push(look(path, &target, sys, &own));
         }
     }
+    mark_duplicates(&mut found);
     let present: BTreeSet<u32> = found.iter().filter_map(|device| device.osd).collect();
     for osd in &config.devices {
         let Some(id) = osd.id.filter(|id| own.contains_key(&osd.uuid) && !present.contains(id)) else {
@@ -104,6 +111,21 @@ pub fn scan(dir: &HostDir, config: &HostConfig, before: &[Device]) -> Vec<Device
         });
     }
     found
+}
+
+/// The stores and logs of which there is more than one on the host.
+fn mark_duplicates(found: &mut [Device]) {
+    let label = |device: &Device| {
+        Some((device.store, device.log_of)).filter(|label| !device.has_holder && *label != (None, None))
+    };
+    let mut counts: BTreeMap<(Option<Uuid>, Option<Uuid>), u32> = BTreeMap::new();
+    found.iter().filter_map(label).for_each(|label| *counts.entry(label).or_default() += 1);
+    for device in found.iter_mut() {
+        if label(device).is_some_and(|label| counts[&label] > 1) {
+            device.duplicate = true;
+            device.rejected_reasons.push("Has the label of another device".to_string());
+        }
+    }
 }
 
 /// Changes when a device comes or goes, or an OSD is made. What is on a device may change without that.
@@ -131,11 +153,16 @@ fn paths(dir: &HostDir, config: &HostConfig, sys: &Path) -> Vec<PathBuf> {
         }
         if !name.starts_with("dm-") {
             all.push(Path::new("/dev").join(name));
-        } else if text(&block, "dm/uuid").starts_with("LVM-") {
+        } else if is_logical_volume(&text(&block, "dm/uuid")) {
             all.push(Path::new("/dev/mapper").join(text(&block, "dm/name")));
         }
     }
     all
+}
+
+/// Not the devices that LVM makes a volume of, whose uuids end in `-real`, `-cow` and the like.
+fn is_logical_volume(dm_uuid: &str) -> bool {
+    dm_uuid.strip_prefix("LVM-").is_some_and(|uuid| !uuid.contains('-'))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -190,6 +217,7 @@ fn look(path: PathBuf, target: &Path, sys: &Path, own: &BTreeMap<Uuid, u32>) -> 
             reasons.push("Has partitions");
         }
         let holders = entries(&own.join("holders"));
+        device.has_holder = !holders.is_empty();
         if holders.iter().any(|holder| text(holder, "dm/uuid").starts_with("LVM-")) {
             reasons.push("LVM detected");
         }
@@ -355,9 +383,22 @@ mod tests {
         assert_eq!(reasons("i-log"), "Has Nacre device label, Insufficient space (<5GB)");
         let gone = of("gone");
         assert!(gone.missing && !gone.available && gone.osd == Some(4));
+        store(&folder.path().join("elsewhere"), 8, Some(&devices.join("j-copy")));
+        let again = scan(&dir, &config, &found);
+        let copies = again.iter().filter(|device| device.duplicate).map(|device| device.path.clone());
+        assert_eq!(copies.collect::<Vec<_>>(), ["i-log", "j-copy"].map(|name| devices.join(name)));
+        fs::remove_file(devices.join("j-copy")).unwrap();
         let before = signature(&dir, &config);
         assert_eq!(before, signature(&dir, &config));
         fs::remove_file(devices.join("h-other")).unwrap();
         assert_ne!(before, signature(&dir, &config));
+    }
+
+    #[test]
+    fn what_a_volume_is_made_of_is_no_device() {
+        assert!(is_logical_volume("LVM-Yb1zX0"));
+        for other in ["LVM-Yb1zX0-real", "LVM-Yb1zX0-cow", "mpath-3600", "CRYPT-LUKS2-9f"] {
+            assert!(!is_logical_volume(other), "{other}");
+        }
     }
 }

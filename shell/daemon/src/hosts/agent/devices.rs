@@ -5,9 +5,9 @@ use crate::hosts::devices::{link_devices, make_osds};
 use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
 use crate::hosts::inventory::{Device, scan, signature};
 use crate::name::DaemonName;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nacre_node::BlockingClient;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -54,27 +54,39 @@ impl Devices {
     /// OSDs of this host whose disks have other names by now get new links, and those that other hosts had
     /// are taken over.
     pub fn follow(&mut self, config: &mut HostConfig, client: &BlockingClient) {
-        for device in self.found.clone() {
-            let Some(uuid) = device.store else { continue };
+        let stores: BTreeSet<Uuid> = self.usable().filter_map(|device| device.store).collect();
+        for uuid in stores {
             if self.refused.get(&uuid).is_some_and(|(asked, _)| asked.elapsed() < ADOPT_EVERY) {
                 continue;
             }
-            let done = match config.devices.iter().position(|osd| osd.uuid == uuid) {
-                Some(at) => self.relink(config, at, &device),
-                None => self.adopt(config, &device, uuid, client),
+            let error = match self.follow_store(config, uuid, client) {
+                Ok(()) => String::new(),
+                Err(e) => format!("{e:#}"),
             };
-            let error = done.err().map(|e| format!("{e:#}")).unwrap_or_default();
             let last = self.refused.get(&uuid).map(|(_, last)| last.as_str()).unwrap_or_default();
             if !error.is_empty() && error != last {
-                tracing::warn!(
-                    "{} holds the store of an OSD that is not started: {error}",
-                    device.path.display()
-                );
+                tracing::warn!("the store {uuid} is there, and its OSD is not started: {error}");
             }
             match error.is_empty() {
                 true => drop(self.refused.remove(&uuid)),
                 false => drop(self.refused.insert(uuid, (Instant::now(), error))),
             }
+        }
+    }
+
+    /// Those whose content is their own.
+    fn usable(&self) -> impl Iterator<Item = &Device> {
+        self.found.iter().filter(|device| !device.missing && !device.has_holder)
+    }
+
+    fn follow_store(&self, config: &mut HostConfig, uuid: Uuid, client: &BlockingClient) -> Result<()> {
+        let planned = config.devices.iter().position(|osd| osd.uuid == uuid);
+        let copies = self.usable().filter(|device| device.store == Some(uuid));
+        let device = only_or_at(copies, planned.map(|at| config.devices[at].path.as_path()))?;
+        let device = device.context("its device is gone")?;
+        match planned {
+            Some(at) => self.relink(config, at, device),
+            None => self.adopt(config, device, uuid, client),
         }
     }
 
@@ -94,20 +106,20 @@ impl Devices {
         Ok(())
     }
 
-    fn wal_of(&self, device: &Device) -> Result<Option<PathBuf>> {
+    /// The device of a store's log, if that is another. `last` is where it was.
+    fn wal_of(&self, device: &Device, last: Option<&Path>) -> Result<Option<PathBuf>> {
         if !device.log_is_apart {
             return Ok(None);
         }
-        let log = self.found.iter().find(|log| log.log_of == device.store && log.log_of.is_some());
-        let log = log.context("the device of its log is not on this host")?;
+        let logs = self.usable().filter(|log| log.log_of == device.store && log.log_of.is_some());
+        let log = only_or_at(logs, last)?.context("the device of its log is not on this host")?;
         Ok(Some(log.path.clone()))
     }
 
     fn relink(&self, config: &mut HostConfig, at: usize, device: &Device) -> Result<()> {
         let PlannedOsd { path, wal, id, state, .. } = config.devices[at].clone();
         let Some(id) = id.filter(|_| state == DeviceState::Formatted) else { return Ok(()) };
-        let now = self.wal_of(device)?;
-        let is_same = |old: &Path, new: &Path| fs::canonicalize(old).ok() == fs::canonicalize(new).ok();
+        let now = self.wal_of(device, wal.as_deref())?;
         let has_wal = match (&wal, &now) {
             (Some(old), Some(new)) => is_same(old, new),
             (old, new) => old.is_none() && new.is_none(),
@@ -130,7 +142,7 @@ impl Devices {
         uuid: Uuid,
         client: &BlockingClient,
     ) -> Result<()> {
-        let wal = self.wal_of(device)?;
+        let wal = self.wal_of(device, None)?;
         let _lock = self.dir.lock()?;
         let before = config.clone();
         config.devices.push(PlannedOsd { wal, ..PlannedOsd::adopted(device.path.clone(), uuid) });
@@ -141,5 +153,89 @@ impl Devices {
             *config = before;
         }
         made
+    }
+}
+
+/// Of devices with the same label the one at `path`, else the only one. A link never goes from one copy of a
+/// store to another: each would miss what was written to the other.
+fn only_or_at<'a>(
+    copies: impl Iterator<Item = &'a Device>,
+    path: Option<&Path>,
+) -> Result<Option<&'a Device>> {
+    let all: Vec<&Device> = copies.collect();
+    if let Some(device) = all.iter().find(|device| path.is_some_and(|path| is_same(path, &device.path))) {
+        return Ok(Some(device));
+    }
+    let names: Vec<String> = all.iter().map(|device| device.path.display().to_string()).collect();
+    ensure!(all.len() < 2, "{} have the same label: remove those that are copies", names.join(" and "));
+    Ok(all.first().copied())
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    fs::canonicalize(one).ok() == fs::canonicalize(other).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::dir::Setup;
+    use nacre_node::FileDisk;
+    use nacre_store::{Options, Store};
+
+    /// A host with the devices `a` and `b`, and no monitor that answers.
+    fn host() -> (tempfile::TempDir, HostDir, HostConfig, BlockingClient) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(folder.path()).unwrap();
+        dir.make().unwrap();
+        fs::create_dir_all(dir.devices()).unwrap();
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        (folder, dir, config, BlockingClient::connect(Vec::new(), None, 1, 1))
+    }
+
+    fn store(dir: &HostDir, name: &str) -> PathBuf {
+        let path = dir.devices().join(name);
+        let disk = FileDisk::create(&path, 1 << 30).unwrap();
+        Store::format(&disk, Options { uuid: 7_u128.to_be_bytes(), ..Options::default() }).unwrap();
+        path
+    }
+
+    #[test]
+    fn link_of_an_osd_never_goes_to_a_copy_of_its_device() {
+        let (_folder, dir, mut config, client) = host();
+        let (copy, own) = (store(&dir, "a"), store(&dir, "b"));
+        let planned = PlannedOsd { id: Some(3), ..PlannedOsd::adopted(own.clone(), Uuid::from_u128(7)) };
+        config.devices.push(planned);
+        fs::create_dir(dir.layout().data_dir(&DaemonName::Osd(3))).unwrap();
+        let link = dir.layout().store(&DaemonName::Osd(3));
+        let mut devices = Devices::new(dir.clone());
+        let mut turn = |config: &mut HostConfig| {
+            devices.rescan();
+            let fact = devices.fact(config).unwrap();
+            devices.follow(config, &client);
+            (config.devices[0].path.clone(), fact.matches("\"duplicate\":true").count())
+        };
+        assert_eq!(turn(&mut config), (own.clone(), 2));
+        // Where its device is, is not known any more, and neither is which of the others is right.
+        let (third, moved) = (store(&dir, "c"), dir.devices().join("d"));
+        fs::remove_file(&own).unwrap();
+        assert_eq!(turn(&mut config), (own.clone(), 2));
+        assert!(!link.exists());
+        fs::remove_file(&copy).unwrap();
+        fs::rename(third, &moved).unwrap();
+        assert_eq!(turn(&mut config), (moved.clone(), 0));
+        assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(moved).unwrap());
+    }
+
+    #[test]
+    fn osd_whose_device_was_copied_is_not_taken_over() {
+        let (_folder, dir, mut config, client) = host();
+        store(&dir, "a");
+        store(&dir, "b");
+        let mut devices = Devices::new(dir);
+        devices.fact(&config).unwrap();
+        devices.follow(&mut config, &client);
+        let (_, why) = &devices.refused[&Uuid::from_u128(7)];
+        assert!(why.contains("have the same label") && config.devices.is_empty(), "{why}");
     }
 }
