@@ -239,32 +239,70 @@ pub fn make_osds(
     mut done: impl FnMut(u32, &Path),
 ) -> Result<()> {
     for at in 0..config.devices.len() {
-        let is_made = config.devices[at]
-            .id
-            .is_some_and(|id| dir.layout().data_dir(&DaemonName::Osd(id)).join("daemon.json").exists());
-        if is_made && config.devices[at].state == DeviceState::Formatted {
-            continue;
+        if !is_made(dir, &config.devices[at]) {
+            let id = make_osd(dir, config, at, client)?;
+            done(id, &config.devices[at].path);
         }
-        let id = register(dir, config, at, client)?;
-        if config.devices[at].state != DeviceState::Formatted {
-            format(dir, config, at, id)?;
-        }
-        let daemon = DaemonName::Osd(id);
-        let any_port = |ip| SocketAddr::new(ip, 0);
-        let settings = OsdSettings {
-            id,
-            uuid: config.devices[at].uuid,
-            public_addr: any_port(config.addr.ip()),
-            cluster_addr: config.cluster_addr.map(any_port),
-            memory: config.memory,
-            preallocated: false,
-        };
-        // The agent starts it from here on.
-        let common = config.common(dir.layout().data_dir(&daemon), &daemon);
-        DaemonConfig::new(common, KindConfig::Osd(settings)).save()?;
-        done(id, &config.devices[at].path);
     }
     Ok(())
+}
+
+/// Whether an OSD is complete, so that its daemon can run.
+pub fn is_made(dir: &HostDir, planned: &PlannedOsd) -> bool {
+    let config = |id| dir.layout().data_dir(&DaemonName::Osd(id)).join("daemon.json");
+    planned.state == DeviceState::Formatted && planned.id.is_some_and(|id| config(id).exists())
+}
+
+/// Makes an OSD of one planned device, from where an earlier attempt was interrupted. The agent starts it
+/// then.
+pub fn make_osd(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
+    let id = register(dir, config, at, client)?;
+    if config.devices[at].state != DeviceState::Formatted {
+        format(dir, config, at, id)?;
+    }
+    let daemon = DaemonName::Osd(id);
+    let any_port = |ip| SocketAddr::new(ip, 0);
+    let settings = OsdSettings {
+        id,
+        uuid: config.devices[at].uuid,
+        public_addr: any_port(config.addr.ip()),
+        cluster_addr: config.cluster_addr.map(any_port),
+        memory: config.memory,
+        preallocated: false,
+    };
+    let common = config.common(dir.layout().data_dir(&daemon), &daemon);
+    DaemonConfig::new(common, KindConfig::Osd(settings)).save()?;
+    Ok(id)
+}
+
+/// Makes an OSD of a blank device, from where an earlier attempt was interrupted. One that fails before the
+/// device was written to leaves no plan, so that the device is never formatted later by itself.
+pub fn add_osd(dir: &HostDir, config: &mut HostConfig, path: &Path, client: &BlockingClient) -> Result<u32> {
+    let target = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
+    let is_here = |osd: &PlannedOsd| {
+        osd.state != DeviceState::Formatted && fs::canonicalize(&osd.path).is_ok_and(|path| path == target)
+    };
+    let at = match config.devices.iter().position(is_here) {
+        Some(at) => at,
+        None => {
+            // Opened to see that it is blank, as it is again when it is formatted.
+            drop(Target::open_any(path, false)?);
+            config.devices.push(PlannedOsd::new(path.to_path_buf()));
+            config.devices.len() - 1
+        }
+    };
+    let made = make_osd(dir, config, at, client);
+    if made.is_err() && config.devices[at].state == DeviceState::Accepted {
+        let PlannedOsd { id, .. } = config.devices.remove(at);
+        dir.save(config)?;
+        return match id {
+            Some(id) => {
+                made.with_context(|| format!("osd.{id} is not used: `ceph osd purge {id}` forgets it"))
+            }
+            None => made,
+        };
+    }
+    made
 }
 
 /// Has the monitors give the OSD its number, and writes its keyring.
@@ -349,6 +387,7 @@ fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::dir::Setup;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
@@ -432,5 +471,30 @@ mod tests {
             let refused = planned(other).open_to_format().unwrap_err().to_string();
             assert!(refused.contains("holds something else"), "{refused}");
         }
+    }
+
+    #[test]
+    fn osd_that_cannot_be_made_leaves_no_plan_unless_its_device_was_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(folder.path()).unwrap();
+        dir.make().unwrap();
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        // The monitors gave the OSDs numbers already, so none is asked.
+        let client = BlockingClient::connect(Vec::new(), None, 1, 1);
+        let path = folder.path().join("data");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let planned = |state| PlannedOsd { id: Some(3), state, ..PlannedOsd::new(path.clone()) };
+        config.devices = vec![PlannedOsd::new(folder.path().join("other")), planned(DeviceState::Accepted)];
+        let refused = add_osd(&dir, &mut config, &path, &client).unwrap_err();
+        assert!(format!("{refused:#}").contains("`ceph osd purge 3`"), "{refused:#}");
+        assert_eq!((config.devices.len(), config.devices[0].id), (1, None));
+        assert_eq!(dir.load().unwrap(), Some(config.clone()));
+        config.devices = vec![planned(DeviceState::Formatting)];
+        add_osd(&dir, &mut config, &path, &client).unwrap_err();
+        assert_eq!(
+            config.devices,
+            [PlannedOsd { uuid: config.devices[0].uuid, ..planned(DeviceState::Formatting) }]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The devices of the host as its agent follows them: the monitors are told what there is, and OSDs are found
 //! by what is on their disks, also on disks that were moved here from another host.
 
-use crate::hosts::devices::{link_devices, make_osds};
-use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
+use crate::hosts::devices::{is_made, link_devices, make_osd};
+use crate::hosts::dir::{HostConfig, HostDir, PlannedOsd};
 use crate::hosts::inventory::{Device, scan, signature};
 use crate::name::DaemonName;
 use anyhow::{Context, Result, ensure};
@@ -85,6 +85,11 @@ impl Devices {
         let device = only_or_at(copies, planned.map(|at| config.devices[at].path.as_path()))?;
         let device = device.context("its device is gone")?;
         match planned {
+            // Its making was interrupted, and the label says that the device is its own.
+            Some(at) if !is_made(&self.dir, &config.devices[at]) => {
+                let _lock = self.dir.lock()?;
+                make_osd(&self.dir, config, at, client).map(drop)
+            }
             Some(at) => self.relink(config, at, device),
             None => self.adopt(config, device, uuid, client),
         }
@@ -117,8 +122,8 @@ impl Devices {
     }
 
     fn relink(&self, config: &mut HostConfig, at: usize, device: &Device) -> Result<()> {
-        let PlannedOsd { path, wal, id, state, .. } = config.devices[at].clone();
-        let Some(id) = id.filter(|_| state == DeviceState::Formatted) else { return Ok(()) };
+        let PlannedOsd { path, wal, id, .. } = config.devices[at].clone();
+        let Some(id) = id else { return Ok(()) };
         let now = self.wal_of(device, wal.as_deref())?;
         let has_wal = match (&wal, &now) {
             (Some(old), Some(new)) => is_same(old, new),
@@ -144,15 +149,14 @@ impl Devices {
     ) -> Result<()> {
         let wal = self.wal_of(device, None)?;
         let _lock = self.dir.lock()?;
-        let before = config.clone();
         config.devices.push(PlannedOsd { wal, ..PlannedOsd::adopted(device.path.clone(), uuid) });
-        let made = make_osds(&self.dir, config, client, |id, path| {
-            tracing::info!("osd.{id} is taken over with {}", path.display());
-        });
-        if made.is_err() && config.devices.last().is_some_and(|osd| osd.id.is_none()) {
-            *config = before;
+        let at = config.devices.len() - 1;
+        let made = make_osd(&self.dir, config, at, client);
+        if made.is_err() && config.devices[at].id.is_none() {
+            config.devices.remove(at);
         }
-        made
+        tracing::info!("osd.{} is taken over with {}", made?, device.path.display());
+        Ok(())
     }
 }
 
@@ -178,7 +182,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::dir::Setup;
+    use crate::hosts::dir::{DeviceState, Setup};
     use nacre_node::FileDisk;
     use nacre_store::{Options, Store};
 
@@ -206,7 +210,9 @@ mod tests {
         let (copy, own) = (store(&dir, "a"), store(&dir, "b"));
         let planned = PlannedOsd { id: Some(3), ..PlannedOsd::adopted(own.clone(), Uuid::from_u128(7)) };
         config.devices.push(planned);
-        fs::create_dir(dir.layout().data_dir(&DaemonName::Osd(3))).unwrap();
+        let data = dir.layout().data_dir(&DaemonName::Osd(3));
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("daemon.json"), "{}").unwrap();
         let link = dir.layout().store(&DaemonName::Osd(3));
         let mut devices = Devices::new(dir.clone());
         let mut turn = |config: &mut HostConfig| {
@@ -225,6 +231,24 @@ mod tests {
         fs::rename(third, &moved).unwrap();
         assert_eq!(turn(&mut config), (moved.clone(), 0));
         assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(moved).unwrap());
+    }
+
+    #[test]
+    fn interrupted_osd_is_completed_and_no_other_device_is_touched() {
+        let (_folder, dir, mut config, client) = host();
+        let (own, other) = (store(&dir, "a"), dir.devices().join("b"));
+        fs::write(&other, vec![1; 1 << 20]).unwrap();
+        let accepted = PlannedOsd { id: Some(4), ..PlannedOsd::new(other) };
+        let begun = PlannedOsd { id: Some(3), ..PlannedOsd::adopted(own, Uuid::from_u128(7)) };
+        config.devices = vec![accepted.clone(), PlannedOsd { state: DeviceState::Formatting, ..begun }];
+        for id in [3, 4] {
+            fs::create_dir(dir.layout().data_dir(&DaemonName::Osd(id))).unwrap();
+        }
+        let mut devices = Devices::new(dir.clone());
+        devices.fact(&config).unwrap();
+        devices.follow(&mut config, &client);
+        assert_eq!(dir.daemons().unwrap(), [DaemonName::Osd(3)]);
+        assert_eq!((&config.devices[0], config.devices[1].state), (&accepted, DeviceState::Formatted));
     }
 
     #[test]

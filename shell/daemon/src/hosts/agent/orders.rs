@@ -7,8 +7,8 @@ use crate::device::Target;
 use crate::files::{remove_if_there, replace};
 use crate::hosts::agent::devices::Devices;
 use crate::hosts::agent::state;
-use crate::hosts::devices::make_osds;
-use crate::hosts::dir::{HostConfig, HostDir, PlannedOsd};
+use crate::hosts::devices::add_osd;
+use crate::hosts::dir::{HostConfig, HostDir};
 use crate::name::DaemonName;
 use crate::processes::{self, State};
 use anyhow::{Context, Result, bail, ensure};
@@ -84,11 +84,8 @@ fn one(
         }
         "add-osd" => {
             let _lock = dir.lock()?;
-            // Opened to see that it is blank, as it is again when it is formatted.
-            drop(Target::open_any(path, false)?);
-            config.devices.push(PlannedOsd::new(path.to_path_buf()));
-            dir.save(config)?;
-            make_osds(dir, config, client, |id, path| tracing::info!("osd.{id} is on {}", path.display()))?;
+            let id = add_osd(dir, config, path, client)?;
+            tracing::info!("osd.{id} is on {}", path.display());
         }
         "start" | "stop" | "restart" => {
             let daemon: DaemonName = order.target.parse()?;
