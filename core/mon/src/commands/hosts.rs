@@ -528,7 +528,7 @@ fn own_host<'a>(call: &Call<'a>) -> Result<(String, &'a Host), Refusal> {
 fn report(call: &mut Call<'_>) -> Outcome {
     let (name, host) = own_host(call)?;
     let done = call.args.int_opt("done")?.and_then(|done| u64::try_from(done).ok()).unwrap_or(0);
-    let (mut new, orders) = orch::open_orders(host, done);
+    let (mut new, orders) = orch::open_orders(host, done, call.now.wall);
     if !call.input.is_empty() {
         if call.input.len() > FACTS_MAX {
             return Err(refuse(errno::E2BIG, format!("a report of more than {FACTS_MAX} bytes")));

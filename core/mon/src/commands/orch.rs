@@ -6,7 +6,7 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, hosts, osd, osd_removal, osd_show, refuse};
 use crate::services::hosts::{Host, HostChange, HostOrder, OsdRemoval, osds_of};
-use nacre_base::{OsdId, errno};
+use nacre_base::{OsdId, Utime, errno};
 use nacre_proto::types::cluster_format;
 use serde_json::{Value, json};
 
@@ -38,9 +38,17 @@ fn invalid(text: impl Into<String>) -> Refusal {
 // ---- orders ----
 
 /// Has the agent of a host do something. True if that is for the next batch.
-fn order(call: &mut Call<'_>, name: &str, action: &str, target: &str) -> Result<bool, Refusal> {
+fn order(
+    call: &mut Call<'_>,
+    name: &str,
+    action: &str,
+    target: &str,
+    device: Option<&Value>,
+) -> Result<bool, Refusal> {
     let known = call.state.hosts.hosts.get(name).cloned();
     let mut host = known.ok_or_else(|| refuse(errno::ENOENT, format!("there is no host {name}")))?;
+    let now = call.now.wall;
+    host.orders.retain(|order| !order.is_expired(now));
     let same = |order: &HostOrder| order.action == action && order.target == target;
     if host.orders.iter().any(same) {
         return Ok(false); // the command came twice
@@ -52,18 +60,23 @@ fn order(call: &mut Call<'_>, name: &str, action: &str, target: &str) -> Result<
     if hosts::is_for_later(call) {
         return Ok(true);
     }
-    host.last_order += 1;
-    let (action, target) = (action.to_string(), target.to_string());
-    host.orders.push(HostOrder { id: host.last_order, action, target });
+    host.push_order(now, action, target, device);
     call.pending.batch.hosts.push(HostChange::Host(name.to_string(), Some(Box::new(host))));
     Ok(false)
 }
 
-/// What a host is to do that has carried out all orders up to `done`, and the host without these.
-pub(super) fn open_orders(host: &Host, done: u64) -> (Host, Value) {
+/// What a host is to do that has carried out all orders up to `done`, and the host without these and those
+/// that expired.
+pub(super) fn open_orders(host: &Host, done: u64, now: Utime) -> (Host, Value) {
     let mut left = host.clone();
-    left.orders.retain(|order| order.id > done);
-    let show = |order: &HostOrder| json!({ "id": order.id, "action": order.action, "target": order.target });
+    left.orders.retain(|order| order.id > done && !order.is_expired(now));
+    let show = |order: &HostOrder| {
+        let mut shown = json!({ "id": order.id, "action": order.action, "target": order.target });
+        if let Ok(seen) = serde_json::from_str::<Value>(&order.seen) {
+            shown["seen"] = seen;
+        }
+        shown
+    };
     let orders = left.orders.iter().map(show).collect();
     (left, orders)
 }
@@ -103,7 +116,7 @@ fn act(call: &mut Call<'_>, action: &str, daemon: &str) -> Outcome {
         };
         may_stop(call, daemon).map_err(hint)?;
     }
-    if order(call, &host, action, daemon)? {
+    if order(call, &host, action, daemon, None)? {
         return Answer::said("");
     }
     Answer::text(format!("Scheduled to {action} {daemon} on host '{host}'\n"))
@@ -149,7 +162,7 @@ fn service_action(_: &mut Call<'_>) -> Outcome {
 
 fn rescan(call: &mut Call<'_>) -> Outcome {
     let host = call.args.text("hostname")?;
-    if order(call, &host, "rescan", "")? {
+    if order(call, &host, "rescan", "", None)? {
         return Answer::said("");
     }
     Answer::text(format!("Host {host} looks at its devices. See `ceph orch device ls {host}`\n"))
@@ -183,7 +196,8 @@ fn add_osd(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EACCES, text));
     }
     let devices = host.devices();
-    let mut new = host.clone();
+    let (mut new, now) = (host.clone(), call.now.wall);
+    new.orders.retain(|order| !order.is_expired(now));
     for path in &paths {
         let Some(device) = devices.iter().find(|device| device["path"] == *path) else {
             let text = format!("host {name} has no {path}: see `ceph orch device ls {name}`");
@@ -193,10 +207,8 @@ fn add_osd(call: &mut Call<'_>) -> Outcome {
             let why = hosts::words(&device["rejected_reasons"], ", ");
             return Err(refuse(errno::EBUSY, format!("{path} of host {name} is not available: {why}")));
         }
-        let (action, target) = ("add-osd".to_string(), (*path).to_string());
-        if !new.orders.iter().any(|order| order.action == action && order.target == target) {
-            new.last_order += 1;
-            new.orders.push(HostOrder { id: new.last_order, action, target });
+        if !new.orders.iter().any(|order| order.action == "add-osd" && order.target == *path) {
+            new.push_order(now, "add-osd", path, Some(device));
         }
     }
     if new != *host {
@@ -243,7 +255,7 @@ fn zap(call: &mut Call<'_>) -> Outcome {
         );
         return Err(refuse(errno::EBUSY, text));
     }
-    if order(call, &name, "zap", &path)? {
+    if order(call, &name, "zap", &path, Some(device))? {
         return Answer::said("");
     }
     Answer::text(format!("{path} on host {name} is being erased\n"))
@@ -362,9 +374,7 @@ fn osd_rm_stop(call: &mut Call<'_>) -> Outcome {
         // It may have been stopped for its removal.
         if let Some(known) = call.state.hosts.hosts.get(&host) {
             let mut known = known.clone();
-            known.last_order += 1;
-            let (action, target) = ("start".to_string(), format!("osd.{osd}"));
-            known.orders.push(HostOrder { id: known.last_order, action, target });
+            known.push_order(call.now.wall, "start", &format!("osd.{osd}"), None);
             call.pending.batch.hosts.push(HostChange::Host(host, Some(Box::new(known))));
         }
     }

@@ -29,6 +29,11 @@ pub const NO_SCHEDULE: &str = "_no_schedule";
 const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// So many monitors stay, also where the hosts need fewer.
 const MONITORS_MIN: usize = 2;
+/// What tells a device, and what is on it, from another one that has the same path later.
+const DEVICE_IDENTITY: [&str; 7] =
+    ["size", "model", "vendor", "serial", "store", "log_of", "rejected_reasons"];
+/// An order that its host did not carry out in time is dropped.
+const ORDER_LIFE: Duration = Duration::from_secs(600);
 /// All roles that there are.
 pub const ROLES: [&str; 3] = ["gateway", ROLE_MON, "osd"];
 
@@ -84,6 +89,18 @@ pub struct HostOrder {
     pub action: String,
     /// The daemon or the device.
     pub target: String,
+    /// What was on the device when the order was given, as a JSON object of what identifies it. Empty for
+    /// other orders.
+    pub seen: String,
+    pub given: Utime,
+}
+
+impl HostOrder {
+    /// Whether it is too late to carry it out: a host that was away must not do what was meant for then. A
+    /// daemon is started at any time.
+    pub fn is_expired(&self, now: Utime) -> bool {
+        self.action != "start" && self.given + ORDER_LIFE < now
+    }
 }
 
 /// An OSD that is being removed.
@@ -140,7 +157,7 @@ versioned_fields!(
 );
 versioned_fields!(HostMonitor, "monitor of a host", id, name);
 versioned_fields!(Token, "token", made, expires, uses, roles, used_by);
-versioned_fields!(HostOrder, "order to a host", id, action, target);
+versioned_fields!(HostOrder, "order to a host", id, action, target; later seen, given);
 versioned_fields!(OsdRemoval, "removal of an OSD", host, replace, force, zap, started, weight, removed);
 versioned_fields!(Hosts, "hosts", hosts, tokens, last_monitor, domain_grown; later removals);
 
@@ -197,6 +214,22 @@ impl Host {
     pub fn devices(&self) -> Vec<Value> {
         let devices = self.facts.get("devices").map(String::as_str).unwrap_or_default();
         serde_json::from_str(devices).unwrap_or_default()
+    }
+
+    /// Has its agent do something, once. `device` is what it is to be done to, as the agent reported it.
+    pub fn push_order(&mut self, now: Utime, action: &str, target: &str, device: Option<&Value>) {
+        self.last_order += 1;
+        let identity = |device: &Value| {
+            let known = DEVICE_IDENTITY.iter().map(|key| ((*key).to_string(), device[*key].clone()));
+            Value::Object(known.collect()).to_string()
+        };
+        self.orders.push(HostOrder {
+            id: self.last_order,
+            action: action.to_string(),
+            target: target.to_string(),
+            seen: device.map(identity).unwrap_or_default(),
+            given: now,
+        });
     }
 
     /// What its agent decides of.

@@ -110,7 +110,13 @@ fn hosts() -> Vec<HostChange> {
         facts: [(text("kernel"), text("6.1"))].into(),
         seen: STAMP,
         maintenance: Some(STAMP),
-        orders: vec![HostOrder { id: 7, action: text("restart"), target: text("osd.3") }],
+        orders: vec![HostOrder {
+            id: 7,
+            action: text("zap"),
+            target: text("/dev/vdb"),
+            seen: text("{}"),
+            given: STAMP,
+        }],
         last_order: 7,
     };
     let removal = OsdRemoval {

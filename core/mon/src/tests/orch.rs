@@ -65,6 +65,23 @@ fn order_waits_for_the_agent_and_is_given_until_it_is_done() {
 }
 
 #[test]
+fn order_for_a_host_that_was_away_expires_unless_it_starts_a_daemon() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &[""]);
+    has(&mut t, "h0", &["osd.0"], json!([]));
+    for action in ["stop", "start"] {
+        t.run(json!({ "prefix": "orch daemon", "action": action, "name": "osd.0" }));
+    }
+    assert_eq!(orders(&mut t, "h0", 0)["orders"].as_array().unwrap().len(), 2);
+    t.pass(Duration::from_secs(601));
+    let left = orders(&mut t, "h0", 0)["orders"].clone();
+    assert_eq!((left[0]["id"].clone(), left.as_array().unwrap().len()), (json!(2), 1));
+    // What expired does not count as the same.
+    t.run(json!({ "prefix": "orch daemon", "action": "stop", "name": "osd.0" }));
+    assert_eq!(orders(&mut t, "h0", 0)["orders"][1]["id"], 3);
+}
+
+#[test]
 fn daemon_that_data_needs_is_not_stopped() {
     let mut t = TestMon::fresh();
     let osds = hosts_in_racks(&mut t, &["", "", ""]);
@@ -90,7 +107,7 @@ fn only_devices_without_an_osd_are_erased_or_become_one() {
     let devices = json!([
         device("/dev/a", json!({ "store": "01010101-0101-0101-0101-010101010101" })),
         device("/dev/b", json!({ "rejected_reasons": ["locked"] })),
-        device("/dev/c", json!({})),
+        device("/dev/c", json!({ "serial": "S3" })),
         device("/dev/d", json!({ "available": true, "rejected_reasons": [] })),
     ]);
     has(&mut t, "h0", &["osd.0"], devices);
@@ -108,10 +125,13 @@ fn only_devices_without_an_osd_are_erased_or_become_one() {
     }
     t.run(zap("/dev/c", true));
     t.run(json!({ "prefix": "orch daemon add osd", "svc_arg": "h0:/dev/d" }));
-    let expected = json!([
-        { "id": 1, "action": "zap", "target": "/dev/c" }, { "id": 2, "action": "add-osd", "target": "/dev/d" },
-    ]);
-    assert_eq!(orders(&mut t, "h0", 0)["orders"], expected);
+    let given = orders(&mut t, "h0", 0)["orders"].clone();
+    let known = |at: usize| (given[at]["action"].clone(), given[at]["target"].clone());
+    assert_eq!(known(0), (json!("zap"), json!("/dev/c")));
+    assert_eq!(known(1), (json!("add-osd"), json!("/dev/d")));
+    // The agent compares it with what is there by then.
+    assert_eq!(given[0]["seen"]["rejected_reasons"], json!(["Has data"]));
+    assert_eq!((&given[0]["seen"]["store"], &given[0]["seen"]["serial"]), (&Value::Null, &json!("S3")));
 }
 
 #[test]

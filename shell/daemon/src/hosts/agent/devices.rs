@@ -2,11 +2,12 @@
 //! by what is on their disks, also on disks that were moved here from another host.
 
 use crate::hosts::devices::{is_made, link_devices, make_osd};
-use crate::hosts::dir::{HostConfig, HostDir, PlannedOsd};
+use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
 use crate::hosts::inventory::{Device, scan, signature};
 use crate::name::DaemonName;
 use anyhow::{Context, Result, ensure};
 use nacre_node::BlockingClient;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,10 +40,40 @@ impl Devices {
     pub fn fact(&mut self, config: &HostConfig) -> Result<String> {
         let signature = signature(&self.dir, config);
         if signature != self.signature || self.scanned.is_none_or(|at| at.elapsed() >= SCAN_EVERY) {
-            self.found = scan(&self.dir, config, &self.found);
-            (self.signature, self.scanned) = (signature, Some(Instant::now()));
+            self.look(config);
+            self.signature = signature;
         }
         serde_json::to_string(&self.found).context("cannot write devices as JSON")
+    }
+
+    fn look(&mut self, config: &HostConfig) {
+        self.found = scan(&self.dir, config, &self.found);
+        self.scanned = Some(Instant::now());
+    }
+
+    /// The device at a path, if what the monitors saw of it is so still, and no OSD of this host is on it.
+    pub fn unchanged(&mut self, config: &HostConfig, path: &Path, seen: &Value) -> Result<&Device> {
+        self.look(config);
+        let device = self.found.iter().find(|device| !device.missing && is_same(&device.path, path));
+        let device = device.with_context(|| format!("{} is not there", path.display()))?;
+        let seen = seen.as_object().context("the monitors do not say which device it was")?;
+        let now = serde_json::to_value(device)?;
+        for (key, seen) in seen {
+            let now = &now[key];
+            ensure!(
+                now == seen,
+                "{} is another device by now: its {key} was {seen}, and is {now}",
+                path.display()
+            );
+        }
+        let is_own = |osd: &PlannedOsd| {
+            let paths = [Some(&osd.path), osd.wal.as_ref()];
+            let on = [device.store, device.log_of].contains(&Some(osd.uuid));
+            let formats = osd.state != DeviceState::Accepted;
+            on || formats && paths.into_iter().flatten().any(|own| is_same(own, path))
+        };
+        ensure!(!config.devices.iter().any(is_own), "{} has an OSD of this host", path.display());
+        Ok(device)
     }
 
     /// The next report looks at all devices again.
@@ -182,7 +213,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::dir::{DeviceState, Setup};
+    use crate::hosts::dir::Setup;
     use nacre_node::FileDisk;
     use nacre_store::{Options, Store};
 
@@ -249,6 +280,34 @@ mod tests {
         devices.follow(&mut config, &client);
         assert_eq!(dir.daemons().unwrap(), [DaemonName::Osd(3)]);
         assert_eq!((&config.devices[0], config.devices[1].state), (&accepted, DeviceState::Formatted));
+    }
+
+    #[test]
+    fn device_that_is_not_what_the_monitors_saw_is_not_erased() {
+        let (_folder, dir, config, _) = host();
+        let path = dir.devices().join("a");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let mut devices = Devices::new(dir.clone());
+        let seen = |devices: &mut Devices| {
+            devices.rescan();
+            let fact = devices.fact(&config).unwrap();
+            let all: Vec<Value> = serde_json::from_str(&fact).unwrap();
+            let keys = ["size", "serial", "store", "rejected_reasons"];
+            Value::Object(keys.map(|key| (key.to_string(), all[0][key].clone())).into_iter().collect())
+        };
+        let data = seen(&mut devices);
+        devices.unchanged(&config, &path, &data).unwrap();
+        let why = |refused: Result<&Device>| format!("{:#}", refused.unwrap_err());
+        assert!(why(devices.unchanged(&config, &path, &Value::Null)).contains("do not say"));
+        // The disk of an OSD has this name now.
+        fs::remove_file(&path).unwrap();
+        store(&dir, "a");
+        assert!(why(devices.unchanged(&config, &path, &data)).contains("another device by now"));
+        let own = seen(&mut devices);
+        devices.unchanged(&config, &path, &own).unwrap();
+        let mut config = config.clone();
+        config.devices.push(PlannedOsd::adopted(dir.devices().join("old-name"), Uuid::from_u128(7)));
+        assert!(why(devices.unchanged(&config, &path, &own)).contains("has an OSD of this host"));
     }
 
     #[test]

@@ -13,9 +13,12 @@ use crate::name::DaemonName;
 use crate::processes::{self, State};
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::BlockingClient;
+use nacre_store::Held;
 use serde::Deserialize;
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 /// An order of the monitors, which is carried out once.
 #[derive(Debug, Deserialize)]
@@ -23,6 +26,9 @@ pub struct Order {
     id: u64,
     action: String,
     target: String,
+    /// What was on the device when the order was given.
+    #[serde(default)]
+    seen: Value,
 }
 
 /// An OSD that is being removed from the cluster.
@@ -78,12 +84,21 @@ fn one(
     match order.action.as_str() {
         "rescan" => devices.rescan(),
         "zap" => {
+            let device = devices.unchanged(config, path, &order.seen)?;
             let target = Target::open_any(path, true)?;
+            // No other process can open it for a store from here on.
+            let label = match Held::on(&target) {
+                Some(Held::Store { uuid, .. } | Held::Log { uuid, .. }) => Some(Uuid::from_bytes(uuid)),
+                None => None,
+            };
+            let is_same = label == device.store.or(device.log_of) && target.len == device.size;
+            ensure!(is_same, "{} changed at this moment", path.display());
             target.wipe(target.len).with_context(|| format!("cannot erase {}", path.display()))?;
             devices.rescan();
         }
         "add-osd" => {
             let _lock = dir.lock()?;
+            devices.unchanged(config, path, &order.seen)?;
             let id = add_osd(dir, config, path, client)?;
             tracing::info!("osd.{id} is on {}", path.display());
         }
