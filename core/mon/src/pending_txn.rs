@@ -78,6 +78,10 @@ impl PendingTxn {
         self.inc.new_up_client.contains_key(&osd)
             || self.inc.new_state.get(&osd).is_some_and(|bits| bits & osd_state::UP != 0)
     }
+    /// Whether OSDs come up with this batch.
+    pub fn has_boots(&self) -> bool {
+        !self.inc.new_up_client.is_empty()
+    }
 
     /// A user, as earlier requests of this batch leave it.
     pub fn entity<'a>(&'a self, state: &'a State, name: &AuthName) -> Option<&'a Entity> {

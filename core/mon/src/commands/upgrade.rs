@@ -190,7 +190,9 @@ fn stop(call: &mut Call<'_>) -> Outcome {
 
 /// Raises the format to the newest that this version has.
 fn finish(call: &mut Call<'_>) -> Outcome {
-    if is_for_later(call) {
+    // What OSDs that come up can use is known with the next batch.
+    call.pending.defer |= call.pending.has_boots();
+    if is_for_later(call) || call.pending.defer {
         return Answer::said("");
     }
     let upgrades = call.state.upgrades.clone();

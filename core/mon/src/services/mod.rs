@@ -129,6 +129,8 @@ impl Services {
         pending: &mut PendingTxn,
     ) -> Done {
         match message {
+            // The format that it is judged by may be about to change.
+            DaemonMsg::Boot(_) if pending.batch.upgrades.is_some() => Done::Defer,
             DaemonMsg::Boot(boot) if !self.upgrade.admits(cx, boot, pending) => Done::Silent,
             message => self.osd.run(cx, job, message, pending),
         }

@@ -264,11 +264,12 @@ impl UpgradeMonitor {
         (self.calm_since, self.bad_since) = (None, None);
     }
 
-    /// Daemons that were refused, and an upgrade that halted.
+    /// Daemons that were refused or cannot use the format, and an upgrade that halted.
     pub fn health(&self, cx: &Context<'_>, checks: &mut Checks) {
         let now = cx.now.mono;
         let recent = self.refused.values().filter(|(at, _)| now.since(*at) < REFUSED_FOR);
-        let detail: Vec<String> = recent.map(|(_, text)| text.clone()).collect();
+        let mut detail: Vec<String> = recent.map(|(_, text)| text.clone()).collect();
+        detail.extend(unable_osds(cx.state));
         if !detail.is_empty() {
             let summary = format!("{} daemons cannot use the cluster's format", detail.len());
             warn(checks, "INCOMPATIBLE_DAEMON", detail.len(), summary, detail);
@@ -459,6 +460,16 @@ pub fn refusal(name: &str, formats: Formats, format: u32) -> String {
         ),
     };
     format!("{name} can use the formats {min} to {max}, and the cluster has format {format}: {cure}")
+}
+
+/// What is wrong with OSDs that are up and cannot use the cluster's format.
+fn unable_osds(state: &State) -> impl Iterator<Item = String> + '_ {
+    let format = state.upgrades.format;
+    state.osdmap.map.up_osds().filter_map(move |osd| {
+        let said = state.osdmap.metadata.get(&osd)?.get(FORMATS_KEY);
+        let formats = said.and_then(|text| Formats::parse(text)).unwrap_or_default();
+        (!formats.contains(format)).then(|| refusal(&format!("osd.{osd}"), formats, format))
+    })
 }
 
 /// Placement groups that do not serve, and those that are not clean.

@@ -138,6 +138,46 @@ fn monitor_that_cannot_use_the_format_is_refused_by_name() {
     assert_eq!(group.mons[leader].mon.quorum().len(), 3);
 }
 
+#[test]
+fn format_is_not_raised_in_the_batch_in_which_an_old_osd_boots() {
+    for boot_is_first in [true, false] {
+        let mut t = replaced(old_cluster(), release("0.1.0", Formats::ALL));
+        let osd = t.open(EntityType::Osd, 0, addr(6900, 1));
+        let command = |t: &mut TestMon, words: Value| {
+            let (conn, cmd) = (t.client(), vec![words.to_string()]);
+            t.send(conn, MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input: Bytes::new() });
+        };
+        let DaemonMsg::Boot(boot) = boot(0, 6900, 1) else { unreachable!("it is a boot") };
+        let boot = DaemonMsg::Boot(OsdBoot { formats: Some(OLD), ..boot });
+        // The disk is slow: what comes after the first command is one batch.
+        t.unheard = Some(Vec::new());
+        command(&mut t, json!({ "prefix": "osd set", "key": "noout" }));
+        if boot_is_first {
+            t.send(osd, boot.clone());
+        }
+        command(&mut t, json!({ "prefix": "upgrade finish" }));
+        if !boot_is_first {
+            t.send(osd, boot);
+        }
+        let unheard = t.unheard.take().unwrap_or_default();
+        unheard.into_iter().for_each(|event| t.event(event));
+        t.pass(Duration::from_secs(1));
+        let expected = if boot_is_first { (1, true) } else { (2, false) };
+        assert_eq!((t.mon.format(), t.map().is_up(OsdId(0))), expected);
+    }
+}
+
+#[test]
+fn osd_that_is_up_and_cannot_use_the_format_is_named() {
+    let mut t = TestMon::fresh();
+    boot_with(&mut t, 0, 1, "0.1.0", Some(Formats::ALL));
+    assert_eq!(health(&mut t)["checks"].get("INCOMPATIBLE_DAEMON"), None);
+    let metadata = &mut t.mon.state.as_mut().unwrap().osdmap.metadata;
+    metadata.get_mut(&OsdId(0)).unwrap().insert("nacre_formats".to_string(), OLD.to_string());
+    let detail = health(&mut t)["checks"]["INCOMPATIBLE_DAEMON"]["detail"][0]["message"].to_string();
+    assert!(detail.contains("osd.0 can use the formats 1 to 1, and the cluster has format 2"), "{detail}");
+}
+
 // ---- rolling upgrades ----
 
 /// One monitor and three OSDs, each with a host of its own, and a pool with data.

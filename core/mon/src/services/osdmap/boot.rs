@@ -5,6 +5,7 @@ use crate::crush_edit;
 use crate::mon::Done;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
+use crate::services::upgrade::FORMATS_KEY;
 use nacre_base::{OsdId, Time};
 use nacre_options::known;
 use nacre_proto::maps::{MAX_OSDS, OsdXinfo, osd_state};
@@ -101,6 +102,9 @@ impl OsdMonitor {
         }
         place(cx, osd, boot, pending);
         let mut metadata = boot.metadata.clone();
+        if let Some(formats) = boot.formats {
+            metadata.insert(FORMATS_KEY.to_string(), formats.to_string());
+        }
         metadata.insert("hostname".to_string(), boot.host.clone());
         metadata.insert("front_addr".to_string(), boot.public.to_string());
         metadata.insert("back_addr".to_string(), boot.cluster.to_string());
