@@ -217,7 +217,7 @@ pub struct UpgradeMonitor {
     bad_since: Option<Time>,
     /// Daemons that cannot use the cluster's format, with what is wrong.
     refused: BTreeMap<String, (Time, String)>,
-    /// What the upgrade waits for.
+    /// What the upgrade waits for; empty if for nothing, and on followers.
     pub waits_for: String,
 }
 
@@ -262,6 +262,7 @@ impl UpgradeMonitor {
     pub fn step_down(&mut self) {
         self.window = LatencyWindow::default();
         (self.calm_since, self.bad_since) = (None, None);
+        self.waits_for.clear();
     }
 
     /// Daemons that were refused or cannot use the format, and an upgrade that halted.
@@ -300,16 +301,20 @@ impl UpgradeMonitor {
             return;
         }
         let mut new = current.clone();
-        match self.next(cx, stats, checks, &mut new) {
+        let next = self.next(cx, stats, checks, &mut new);
+        self.waits_for.clear();
+        match next {
             Next::Wait(why) => self.waits_for = why,
-            Next::HandOver(to) => pending.hand_over = Some(to),
+            Next::HandOver(to) => {
+                self.waits_for = "another monitor to lead".to_string();
+                pending.hand_over = Some(to);
+            }
             Next::Halt(why) => {
                 cx.log(pending, LogLevel::Warn, format!("the upgrade to {} halted: {why}", new.target));
                 new.halted = Some(why);
                 self.commit(cx, Some(new), pending);
             }
             Next::Begin(daemons) => {
-                self.waits_for.clear();
                 cx.log(pending, LogLevel::Info, format!("upgrade: restarts {}", daemons.join(", ")));
                 (new.inactive_pgs, new.unclean_pgs) = bad_pgs(stats, cx.state);
                 new.step = Some(Step { daemons, began: cx.now.wall });

@@ -352,3 +352,17 @@ fn new_health_code_halts_after_a_minute_however_long_recovery_took() {
     r.t.pass(Duration::from_secs(15));
     assert!(r.current().halted.is_some(), "{}", r.message());
 }
+
+#[test]
+fn status_shows_nothing_that_is_not_waited_for_any_more() {
+    let mut r = Rolling::at_osds();
+    r.t.pass(Duration::from_secs(1));
+    assert!(r.message().contains("osd.0 to run 9.9"), "{}", r.message());
+    r.stop_osd(1);
+    r.t.pass(Duration::from_millis(1));
+    r.t.run(json!({ "prefix": "upgrade pause" }));
+    assert_eq!(r.t.mon.services.upgrade.waits_for, "", "the step was given up");
+    r.t.mon.services.upgrade.waits_for = "a daemon".to_string();
+    r.t.mon.services.step_down();
+    assert_eq!(r.t.mon.services.upgrade.waits_for, "");
+}
