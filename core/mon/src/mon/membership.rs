@@ -126,7 +126,9 @@ impl Mon {
     }
 
     pub(super) fn hand_over(&mut self, to: u64, out: &mut Vec<Effect>) {
-        let text = format!("{} hands over the leadership, because it is being removed", self.config.name);
+        let members = self.state.as_ref().map(|state| &state.monmap.members);
+        let name = members.and_then(|members| members.get(&to)).map_or("", String::as_str);
+        let text = format!("mon.{} hands over the leadership to mon.{name}", self.config.name);
         out.push(Effect::Log { level: Level::Info, text });
         self.consensus.raft().hand_over(to);
     }

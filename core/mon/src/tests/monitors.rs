@@ -384,6 +384,8 @@ fn removed_monitor_serves_no_client_also_after_absence() {
     // The leader lets the other one lead, which removes it.
     assert_eq!(group.run(json!({ "prefix": "mon rm", "name": name(leader) })).0, 0);
     group.pass(2000);
+    let said = format!("mon.{} hands over the leadership to mon.{}", name(leader), name(other));
+    assert!(group.mons[leader].logged.contains(&said), "{:?}", group.mons[leader].logged);
     // The removed monitor only sends the monitor map.
     let conn = group.mons[leader].client();
     group.mons[leader].send(conn, MonGetVersion { handle: 1, what: "osdmap".into() });
