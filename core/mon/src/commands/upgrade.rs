@@ -3,14 +3,14 @@
 use super::{Answer, Call, Outcome, Refusal, Row, hosts, refuse};
 use crate::services::health::Checks;
 use crate::services::hosts::Host;
-use crate::services::pg::stopping::stopping;
+use crate::services::pg::stopping::ActingSets;
 use crate::services::upgrade::{
     INSTALLED, Known, PastUpgrade, Upgrade, Upgrades, bad_pgs, known, refusal, reported,
 };
 use nacre_base::{OsdId, errno};
 use nacre_proto::messages::LogLevel;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Their words, what they do, and the code.
@@ -267,10 +267,9 @@ fn by_version(call: &Call<'_>) -> BTreeMap<String, Vec<String>> {
 /// OSDs that no restart is possible of without an interruption.
 fn needed_osds(call: &Call<'_>) -> Vec<OsdId> {
     let map = &call.state.osdmap.map;
-    let stops = |osd: &OsdId| {
-        let osds: BTreeSet<OsdId> = [*osd].into();
-        !stopping(call.state, &call.mon.services.pgs, &osds).stopped.is_empty()
-    };
+    let acting = ActingSets::of(map);
+    let stops =
+        |osd: &OsdId| !acting.stopping(call.state, &call.mon.services.pgs, &[*osd].into()).stopped.is_empty();
     map.up_osds().filter(stops).collect()
 }
 

@@ -13,7 +13,7 @@ use crate::services::Context;
 use crate::services::health::{Checks, warn};
 use crate::services::hosts::Host;
 use crate::services::pg::stats::{PgStats, all_pgs};
-use crate::services::pg::stopping::stopping;
+use crate::services::pg::stopping::ActingSets;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
 use nacre_base::{OsdId, Time, Utime};
 use nacre_proto::maps::OsdMap;
@@ -36,6 +36,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For the daemons of a step to be back.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+/// Between two looks at whether a step is due.
+const LOOK_EVERY: Duration = Duration::from_millis(900);
 /// A leader has no reports of OSDs before.
 const LEADS_MIN: Duration = Duration::from_secs(10);
 /// How many times the latency may be what it was before the upgrade.
@@ -215,6 +217,10 @@ pub struct UpgradeMonitor {
     calm_since: Option<Time>,
     /// Since when there are new health codes or a higher latency.
     bad_since: Option<Time>,
+    /// Of the map that was looked at last in an upgrade.
+    acting: ActingSets,
+    /// When it was last looked whether a step is due.
+    looked: Option<Time>,
     /// Daemons that cannot use the cluster's format, with what is wrong.
     refused: BTreeMap<String, (Time, String)>,
     /// What the upgrade waits for; empty if for nothing, and on followers.
@@ -261,7 +267,8 @@ impl UpgradeMonitor {
     /// This monitor leads no more.
     pub fn step_down(&mut self) {
         self.window = LatencyWindow::default();
-        (self.calm_since, self.bad_since) = (None, None);
+        (self.calm_since, self.bad_since, self.looked) = (None, None, None);
+        self.acting = ActingSets::default();
         self.waits_for.clear();
     }
 
@@ -291,7 +298,10 @@ impl UpgradeMonitor {
     /// On the leader: the next step of an upgrade, if it is due.
     pub fn periodic(&mut self, cx: &Context<'_>, stats: &PgStats, checks: &Checks, pending: &mut PendingTxn) {
         self.refused.retain(|_, (at, _)| cx.now.mono.since(*at) < REFUSED_FOR);
-        let Some(current) = &cx.state.upgrades.current else { return };
+        let Some(current) = &cx.state.upgrades.current else {
+            self.acting = ActingSets::default();
+            return;
+        };
         let leads_for = cx.leads_since.map_or(Duration::ZERO, |since| cx.now.mono.since(since));
         if current.paused || current.halted.is_some() || pending.batch.upgrades.is_some() {
             return;
@@ -300,6 +310,11 @@ impl UpgradeMonitor {
             self.waits_for = "the new leader collects reports".to_string();
             return;
         }
+        // Changes of the map come more often, and each look costs time.
+        if self.looked.is_some_and(|at| cx.now.mono.since(at) < LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(cx.now.mono);
         let mut new = current.clone();
         let next = self.next(cx, stats, checks, &mut new);
         self.waits_for.clear();
@@ -358,6 +373,7 @@ impl UpgradeMonitor {
     fn next(&mut self, cx: &Context<'_>, stats: &PgStats, checks: &Checks, upgrade: &mut Upgrade) -> Next {
         let state = cx.state;
         let known = known(state, &cx.quorum);
+        self.acting.update(&state.osdmap.map);
         if let Some(step) = &upgrade.step {
             (self.calm_since, self.bad_since) = (None, None);
             let waiting = step.daemons.iter().filter(|name| !is_done(state, &known, name, &upgrade.target));
@@ -365,7 +381,7 @@ impl UpgradeMonitor {
             if waiting.is_empty() {
                 return Next::StepDone;
             }
-            if let Some(why) = must_run(cx, stats, &known, &waiting, &upgrade.target) {
+            if let Some(why) = must_run(cx, (stats, &self.acting), &known, &waiting, &upgrade.target) {
                 return Next::GiveUpStep(why);
             }
             let text = format!("{} to run {}", waiting.join(", "), upgrade.target);
@@ -397,7 +413,7 @@ impl UpgradeMonitor {
             }
             None => self.bad_since = None,
         }
-        next_step(cx, stats, &known, &upgrade.target)
+        next_step(cx, (stats, &self.acting), &known, &upgrade.target)
     }
 
     /// What is worse than before.
@@ -500,7 +516,7 @@ fn is_done(state: &State, known: &[Known], name: &str, target: &str) -> bool {
 /// Why the daemons of a step that have not stopped yet may not stop any more: others failed since it began.
 fn must_run(
     cx: &Context<'_>,
-    stats: &PgStats,
+    (stats, acting): (&PgStats, &ActingSets),
     known: &[Known],
     waiting: &[&str],
     target: &str,
@@ -514,7 +530,7 @@ fn must_run(
         return Some(format!("without {name} the other monitors have no majority"));
     }
     let osds = names.clone().filter_map(|name| name.strip_prefix("osd.")?.parse().ok()).map(OsdId);
-    let stopped = stopping(cx.state, stats, &osds.collect()).stopped;
+    let stopped = acting.stopping(cx.state, stats, &osds.collect()).stopped;
     let names: Vec<&str> = names.collect();
     let text = || format!("placement groups would not serve without {}", names.join(", "));
     (!stopped.is_empty()).then(text)
@@ -528,7 +544,12 @@ fn majority_without_one(cx: &Context<'_>) -> bool {
 }
 
 /// What is restarted next: monitors, the leader last; OSDs by failure domain; other daemons.
-fn next_step(cx: &Context<'_>, stats: &PgStats, known: &[Known], target: &str) -> Next {
+fn next_step(
+    cx: &Context<'_>,
+    (stats, acting): (&PgStats, &ActingSets),
+    known: &[Known],
+    target: &str,
+) -> Next {
     let state = cx.state;
     let is_old = |daemon: &&Known| daemon.version != target;
     let is_mon = |daemon: &&Known| daemon.name.starts_with("mon.");
@@ -563,7 +584,7 @@ fn next_step(cx: &Context<'_>, stats: &PgStats, known: &[Known], target: &str) -
         let names = |osds: &[OsdId]| osds.iter().map(|osd| format!("osd.{osd}")).collect();
         let stops = |osds: &[OsdId]| {
             let osds: BTreeSet<OsdId> = osds.iter().copied().collect();
-            !stopping(state, stats, &osds).stopped.is_empty()
+            !acting.stopping(state, stats, &osds).stopped.is_empty()
         };
         if !stops(osds) {
             return Next::Begin(names(osds));

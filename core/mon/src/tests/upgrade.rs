@@ -2,6 +2,7 @@
 
 use super::monitors::Group;
 use super::*;
+use crate::services::pg::stopping::{ActingSets, stopping};
 use crate::services::upgrade::Upgrade;
 use nacre_proto::types::Release;
 
@@ -359,10 +360,36 @@ fn status_shows_nothing_that_is_not_waited_for_any_more() {
     r.t.pass(Duration::from_secs(1));
     assert!(r.message().contains("osd.0 to run 9.9"), "{}", r.message());
     r.stop_osd(1);
-    r.t.pass(Duration::from_millis(1));
-    r.t.run(json!({ "prefix": "upgrade pause" }));
-    assert_eq!(r.t.mon.services.upgrade.waits_for, "", "the step was given up");
+    for _ in 0..30 {
+        if r.current().step.is_some() {
+            r.t.pass(Duration::from_millis(100));
+        }
+    }
+    assert_eq!(r.current().step, None);
+    assert!(!r.message().contains("to run"), "{}", r.message());
     r.t.mon.services.upgrade.waits_for = "a daemon".to_string();
     r.t.mon.services.step_down();
     assert_eq!(r.t.mon.services.upgrade.waits_for, "");
+}
+
+#[test]
+fn acting_sets_are_computed_once_for_each_epoch() {
+    let (mut t, _) = TestMon::with_osds(3);
+    t.create_pool("p", 8);
+    let mut acting = ActingSets::default();
+    acting.update(&t.map());
+    let stopped = |t: &TestMon, acting: &ActingSets| {
+        let state = t.mon.state.as_ref().unwrap();
+        acting.stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into()).stopped.len()
+    };
+    assert_eq!(stopped(&t, &acting), 8);
+    let mut same_epoch = OsdMap::clone(&t.map());
+    same_epoch.pools.clear();
+    acting.update(&same_epoch);
+    assert_eq!(stopped(&t, &acting), 8);
+    t.create_pool("q", 8);
+    acting.update(&t.map());
+    let state = t.mon.state.as_ref().unwrap();
+    let all = stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into()).stopped;
+    assert_eq!((all.len(), stopped(&t, &acting)), (16, 16));
 }
