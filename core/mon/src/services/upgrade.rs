@@ -543,7 +543,8 @@ fn majority_without_one(cx: &Context<'_>) -> bool {
     members == 1 || left > members / 2
 }
 
-/// What is restarted next: monitors, the leader last; OSDs by failure domain; other daemons.
+/// What is restarted next: monitors, the leader last; OSDs by failure domain, those
+/// first that may stop; other daemons.
 fn next_step(
     cx: &Context<'_>,
     (stats, acting): (&PgStats, &ActingSets),
@@ -580,22 +581,20 @@ fn next_step(
     }) {
         domains.entry(domain_of(map, osd)).or_default().push(osd);
     }
-    if let Some((_, osds)) = domains.first_key_value() {
-        let names = |osds: &[OsdId]| osds.iter().map(|osd| format!("osd.{osd}")).collect();
-        let stops = |osds: &[OsdId]| {
-            let osds: BTreeSet<OsdId> = osds.iter().copied().collect();
-            !acting.stopping(state, stats, &osds).stopped.is_empty()
-        };
-        if !stops(osds) {
-            return Next::Begin(names(osds));
-        }
-        return match osds.iter().find(|osd| !stops(&[**osd])) {
-            Some(osd) => Next::Begin(names(&[*osd])),
-            None => Next::Wait(format!(
-                "other copies: placement groups would not serve without {}",
-                names(osds).join(" or ")
-            )),
-        };
+    let names = |osds: &[OsdId]| osds.iter().map(|osd| format!("osd.{osd}")).collect::<Vec<_>>();
+    let stops = |osds: &[OsdId]| {
+        let osds: BTreeSet<OsdId> = osds.iter().copied().collect();
+        !acting.stopping(state, stats, &osds).stopped.is_empty()
+    };
+    if let Some(osds) = domains.values().find(|osds| !stops(osds)) {
+        return Next::Begin(names(osds));
+    }
+    if let Some(osd) = domains.values().flatten().find(|osd| !stops(&[**osd])) {
+        return Next::Begin(names(&[*osd]));
+    }
+    if let Some(osds) = domains.values().next() {
+        let names = names(osds).join(" or ");
+        return Next::Wait(format!("other copies: placement groups would not serve without {names}"));
     }
     let others = state.hosts.hosts.values().flat_map(reported);
     let mut others = others.filter(|daemon| {

@@ -393,3 +393,32 @@ fn acting_sets_are_computed_once_for_each_epoch() {
     let all = stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into()).stopped;
     assert_eq!((all.len(), stopped(&t, &acting)), (16, 16));
 }
+
+#[test]
+fn failure_domain_that_may_not_stop_does_not_keep_the_others_from_it() {
+    let mut r = Rolling::new();
+    // Without osd.0 a pool of two copies would not serve.
+    let needs = |t: &TestMon, pool| t.map().pg_to_up_acting(PgId { pool, seed: 0 }).acting;
+    let pool = (0..10).find_map(|n| {
+        let (t, name) = (&mut r.t, format!("q{n}"));
+        let pool = t.create_pool(&name, 1);
+        for (var, val) in [("size", "2"), ("min_size", "2"), ("pg_autoscale_mode", "off")] {
+            t.run(json!({ "prefix": "osd pool set", "pool": name, "var": var, "val": val }));
+        }
+        let is_on_first = needs(t, pool).contains(&OsdId(0));
+        if !is_on_first {
+            let yes = "yes_i_really_really_mean_it";
+            t.run(json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, yes: true }));
+        }
+        is_on_first.then_some(pool)
+    });
+    let pool = pool.unwrap();
+    r.all_clean();
+    r.t.activate(&r.osds, pool);
+    r.t.report(&r.osds, pool);
+    let free = (1..3).find(|osd| !needs(&r.t, pool).contains(&OsdId(*osd))).unwrap();
+    let mut r = r.started().with_new_monitor();
+    r.t.report(&r.osds, pool);
+    r.t.pass(Duration::from_secs(25));
+    assert_eq!(r.report_hosts("9.9"), [format!("osd.{free}")], "{}", r.message());
+}
