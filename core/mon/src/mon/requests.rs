@@ -156,7 +156,7 @@ impl Mon {
                 return self.services.image_load.add(work);
             }
             Message::Daemon(DaemonMsg::Latencies(latencies)) if from.kind == EntityType::Osd => {
-                return self.services.upgrade.on_latencies(now.mono, latencies);
+                return self.services.upgrade.on_latencies(now.mono, &latencies);
             }
             Message::Daemon(DaemonMsg::RecordQuery { epoch, pgs }) => {
                 return self.linearize(origin, Read::Records { epoch, pgs });

@@ -8,21 +8,26 @@ use std::time::Duration;
 
 /// How far back it looks.
 const WINDOW: Duration = Duration::from_secs(60);
+/// Reports of so long are added up.
+const SLOT: Duration = Duration::from_secs(1);
 /// Fewer requests say nothing.
 const OPS_MIN: u64 = 100;
 
 /// Latencies of all OSDs.
 #[derive(Default)]
 pub struct LatencyWindow {
-    parts: VecDeque<(Time, Part)>,
+    /// One for each second in which there were reports, with when it began.
+    sums: VecDeque<(Time, Sum)>,
     /// The counter of each OSD in its last report: requests, and nanoseconds that they took.
     counted: BTreeMap<OsdId, (u64, u64)>,
 }
 
-enum Part {
-    Latencies(Latencies),
+#[derive(Default)]
+struct Sum {
+    latencies: Latencies,
     /// Requests, and nanoseconds that they took.
-    Sum(u64, u64),
+    ops: u64,
+    nanos: u64,
 }
 
 impl LatencyWindow {
@@ -35,33 +40,36 @@ impl LatencyWindow {
             && *count > before
             && *nanos >= before_nanos
         {
-            self.push(now, Part::Sum(count - before, nanos - before_nanos));
+            let sum = self.sum(now);
+            sum.ops = sum.ops.saturating_add(count - before);
+            sum.nanos = sum.nanos.saturating_add(nanos - before_nanos);
         }
     }
 
     /// An OSD reports latencies.
-    pub fn latencies(&mut self, now: Time, latencies: Latencies) {
-        self.push(now, Part::Latencies(latencies));
+    pub fn latencies(&mut self, now: Time, latencies: &Latencies) {
+        self.sum(now).latencies.merge(latencies);
     }
 
-    fn push(&mut self, now: Time, part: Part) {
-        self.parts.push_back((now, part));
-        while self.parts.front().is_some_and(|(at, _)| now.since(*at) > WINDOW) {
-            self.parts.pop_front();
+    /// That of this second.
+    fn sum(&mut self, now: Time) -> &mut Sum {
+        while self.sums.front().is_some_and(|(at, _)| now.since(*at) > WINDOW) {
+            self.sums.pop_front();
         }
+        if self.sums.back().is_none_or(|(at, _)| now.since(*at) >= SLOT) {
+            self.sums.push_back((now, Sum::default()));
+        }
+        let last = self.sums.len() - 1;
+        &mut self.sums[last].1
     }
 
     /// Microseconds since then: p99, or the mean. None while there were few requests.
     pub fn figure(&self, p99: bool, since: Time) -> Option<u64> {
-        let (mut all, mut ops, mut nanos) = (Latencies::default(), 0, 0_u64);
-        for (_, part) in self.parts.iter().filter(|(at, _)| *at >= since) {
-            match part {
-                Part::Latencies(latencies) => all.merge(latencies),
-                Part::Sum(more, took) => {
-                    ops += more;
-                    nanos = nanos.saturating_add(*took);
-                }
-            }
+        let (mut all, mut ops, mut nanos) = (Latencies::default(), 0_u64, 0_u64);
+        for (_, sum) in self.sums.iter().filter(|(at, _)| *at >= since) {
+            all.merge(&sum.latencies);
+            ops = ops.saturating_add(sum.ops);
+            nanos = nanos.saturating_add(sum.nanos);
         }
         match p99 {
             true => all.p99().filter(|_| all.count() >= OPS_MIN),
@@ -93,5 +101,19 @@ mod tests {
         assert_eq!(window.figure(true, Time::ZERO), None);
         window.counters(at(100), OsdId(0), &counter(305, 5 + 900_000_000));
         assert_eq!(window.figure(false, Time::ZERO), Some(7000), "older reports count no more");
+    }
+    #[test]
+    fn reports_of_a_second_take_the_memory_of_one() {
+        let mut window = LatencyWindow::default();
+        let one = Latencies::from_iter([(Latencies::bucket(Duration::from_millis(3)), 1)]);
+        for n in 0..200_u64 {
+            let at = Time::ZERO + Duration::from_millis(10 * n);
+            window.latencies(at, &one);
+            window.counters(at, OsdId(0), &counter(n, n * 1_000_000));
+        }
+        assert_eq!(window.sums.len(), 2);
+        let p99 = window.figure(true, Time::ZERO).unwrap();
+        assert!((3000..3500).contains(&p99), "{p99}");
+        assert_eq!(window.figure(false, Time::ZERO), Some(1000));
     }
 }

@@ -261,7 +261,7 @@ impl UpgradeMonitor {
         (report.format != 0 && report.format < format).then_some(DaemonMsg::Format { format })
     }
     /// An OSD reports latencies.
-    pub fn on_latencies(&mut self, now: Time, latencies: Latencies) {
+    pub fn on_latencies(&mut self, now: Time, latencies: &Latencies) {
         self.window.latencies(now, latencies);
     }
     /// This monitor leads no more.
