@@ -525,7 +525,7 @@ fn must_run(
     let left: Vec<&Known> = known.iter().filter(is_left).filter(|daemon| daemon.is_up).collect();
     let names = left.iter().map(|daemon| daemon.name.as_str());
     if let Some(name) = names.clone().find(|name| name.starts_with("mon."))
-        && !majority_without_one(cx)
+        && !may_restart_one(cx.state.monmap.members.len(), cx.quorum.len())
     {
         return Some(format!("without {name} the other monitors have no majority"));
     }
@@ -536,11 +536,13 @@ fn must_run(
     (!stopped.is_empty()).then(text)
 }
 
-/// Whether the monitors that are there decide without one of them, or it is the only one.
-fn majority_without_one(cx: &Context<'_>) -> bool {
-    let members = cx.state.monmap.members.len();
-    let left = cx.quorum.len().saturating_sub(1);
-    members == 1 || left > members / 2
+/// Whether one monitor may be restarted: the others decide without it. One or two monitors never do, and no
+/// command is answered meanwhile.
+fn may_restart_one(members: usize, there: usize) -> bool {
+    match members {
+        0..3 => there == members,
+        _ => there.saturating_sub(1) > members / 2,
+    }
 }
 
 /// What is restarted next: monitors, the leader last; OSDs by failure domain, those
@@ -561,7 +563,7 @@ fn next_step(
     let mut mons: Vec<&Known> = known.iter().filter(is_mon).filter(is_old).filter(|mon| mon.is_up).collect();
     mons.sort_by_key(|mon| mon.name == own);
     if let Some(mon) = mons.first() {
-        if !majority_without_one(cx) {
+        if !may_restart_one(cx.state.monmap.members.len(), cx.quorum.len()) {
             let text = format!("another monitor: without {} the others have no majority", mon.name);
             return Next::Wait(text);
         }
@@ -625,4 +627,17 @@ fn is_choice(op: u32) -> bool {
         Op::from_code(op),
         Some(Op::ChooseFirstN | Op::ChooseLeafFirstN | Op::ChooseIndep | Op::ChooseLeafIndep)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_two_monitors_may_be_restarted_and_one_of_three_if_all_are_there() {
+        let allowed = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4)];
+        let refused = [(3, 2), (4, 3), (5, 3)];
+        assert!(allowed.into_iter().all(|(members, there)| may_restart_one(members, there)));
+        assert!(!refused.into_iter().any(|(members, there)| may_restart_one(members, there)));
+    }
 }
