@@ -79,6 +79,14 @@ pub fn condition(if_match: Option<ETagCondition>, if_none_match: Option<ETagCond
     Condition { if_match: etags(if_match), if_none_match: etags(if_none_match), ..Condition::default() }
 }
 
+/// There is one version of each object. Another one must not be taken for it.
+fn check_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some("null") => Ok(()),
+        Some(_) => Err(s3_error!(NoSuchVersion, "The specified version does not exist.")),
+    }
+}
+
 /// The headers of a request that are kept with the object.
 pub fn kept_headers(
     headers: &HeaderMap,
@@ -316,6 +324,7 @@ impl Core {
     pub async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
+        check_version(input.version_id.as_deref())?;
         let object = self.object(&bucket, &input.key).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
@@ -349,6 +358,7 @@ impl Core {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
+        check_version(input.version_id.as_deref())?;
         let object = self.object(&bucket, &input.key).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
@@ -370,6 +380,7 @@ impl Core {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
+        check_version(input.version_id.as_deref())?;
         let condition = Condition {
             mtime: input.if_match_last_modified_time.as_ref().map(seconds),
             size: input.if_match_size.and_then(|size| u64::try_from(size).ok()),
@@ -402,20 +413,23 @@ impl Core {
                 size: object.size.and_then(|size| u64::try_from(size).ok()),
                 ..condition(object.e_tag.map(ETagCondition::ETag), None)
             };
-            let result = self.delete(&bucket, &object.key, condition).await;
-            (object.key, result)
+            let result = match check_version(object.version_id.as_deref()) {
+                Ok(()) => self.delete(&bucket, &object.key, condition).await,
+                Err(error) => Err(error),
+            };
+            (object.key, object.version_id, result)
         };
         // All at once: the index puts them into few operations.
         let results = futures_util::future::join_all(delete.objects.into_iter().map(one)).await;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        for (key, result) in results {
+        for (key, version_id, result) in results {
             match result {
                 Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
                 Err(error) => errors.push(s3s::dto::Error {
                     code: Some(error.code().as_str().to_owned()),
                     key: Some(key),
                     message: error.message().map(str::to_owned),
-                    version_id: None,
+                    version_id,
                 }),
             }
         }
@@ -434,9 +448,7 @@ impl Core {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(s3_error!(NotImplemented, "access points are not supported"));
         };
-        if version_id.as_ref().is_some_and(|version| &**version != "null") {
-            return Err(s3_error!(NoSuchVersion, "The specified version does not exist."));
-        }
+        check_version(version_id.as_deref())?;
         let bucket = self.open(credentials, bucket).await?;
         let object = self.object(&bucket, key).await?;
         // Whatever the condition, a copy that is not made has failed.
@@ -547,4 +559,15 @@ pub fn owner(bucket: &OpenBucket, key: &[u8]) -> String {
 /// Empty for STANDARD.
 pub fn storage_class_of(class: Option<&str>) -> String {
     class.filter(|class| *class != "STANDARD").unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_versions_than_the_only_one_do_not_exist() {
+        assert!(check_version(None).is_ok() && check_version(Some("null")).is_ok());
+        assert!(check_version(Some("abc")).is_err() && check_version(Some("")).is_err());
+    }
 }
