@@ -217,6 +217,46 @@ def preconditions():
     assert s3.get_object(IfMatch=etag, **get)["Body"].read() == b"1"
 
 
+def refusals():
+    """What a client asks for must not be ignored."""
+    body = dict(Bucket="first", Key="only", Body=b"1")
+    s3.put_object(**body)
+    only = dict(Bucket="first", Key="only")
+    assert code(s3.delete_object, VersionId="abc", **only) == "NoSuchVersion"
+    assert code(s3.get_object, VersionId="abc", **only) == "NoSuchVersion"
+    assert code(s3.head_object, VersionId="abc", **only) == "404"
+    keys = [{"Key": "only", "VersionId": "abc"}]
+    failed = s3.delete_objects(Bucket="first", Delete={"Objects": keys})["Errors"]
+    assert [(e["Key"], e["Code"]) for e in failed] == [("only", "NoSuchVersion")]
+    assert s3.get_object(VersionId="null", **only)["Body"].read() == b"1"
+    assert code(s3.put_object, ServerSideEncryption="AES256", **body) == "NotImplemented"
+    assert code(s3.put_object, SSECustomerKey=b"k" * 32, SSECustomerAlgorithm="AES256", **body) in (
+        "NotImplemented", "InvalidRequest"
+    )
+    assert code(s3.put_object, ExpectedBucketOwner="another", **body) == "AccessDenied"
+    s3.put_object(ExpectedBucketOwner="admin", **body)
+
+    def status(request):
+        try:
+            return urllib.request.urlopen(request).status
+        except urllib.error.HTTPError as e:
+            return e.code
+
+    form = s3.generate_presigned_post("first", "form")
+    boundary = "xyz"
+    fields = {**form["fields"], "file": "x"}
+    parts = "".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in fields.items()
+    )
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    sent = urllib.request.Request(form["url"], f"{parts}--{boundary}--\r\n".encode(), headers, method="POST")
+    assert status(sent) == 501
+    old = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"], config=Config(signature_version="s3"))
+    assert code(old.get_object, **only) == "InvalidRequest"
+    assert status(s3.generate_presigned_url("get_object", Params=only, ExpiresIn=604800)) == 200
+    assert status(s3.generate_presigned_url("get_object", Params=only, ExpiresIn=604801)) == 400
+
+
 def disconnects():
     """Clients that hang up before they are answered. What is listed can be read."""
     address = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"])
@@ -236,7 +276,10 @@ def disconnects():
         assert s3.get_object(Bucket="first", Key=key)["Body"].read() == body
 
 
-steps = sys.argv[1:] or ["buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions", "disconnects"]
+steps = sys.argv[1:] or [
+    "buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions", "refusals",
+    "disconnects",
+]
 for step in steps:
     globals()[step]()
     print(step, "good")

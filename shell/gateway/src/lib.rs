@@ -10,6 +10,7 @@ mod buckets;
 mod checksums;
 mod driver;
 mod errors;
+mod front;
 mod garbage;
 mod listing;
 mod objects;

@@ -1,12 +1,16 @@
 //! The HTTP server: connections, their limits, and the end of the process.
 
 use crate::buckets::Buckets;
+use crate::front::{self, Access};
 use crate::garbage::collect;
 use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::users::{Auth, FirstUser, Users};
 use anyhow::{Context, Result};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_rados::RadosClient;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -26,6 +30,8 @@ const HEADERS_BYTES_MAX: usize = 64 << 10;
 const HEADERS_COUNT_MAX: usize = 128;
 /// The most bytes of a request in XML: a thousand keys to delete, or ten thousand parts.
 const XML_MAX: usize = 4 << 20;
+/// The most bytes of a form. Forms are refused before they are parsed: this holds for what escapes that.
+const FORM_MAX: usize = 64 << 10;
 /// How long requests may take to finish when the gateway stops.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// Of the memory, what is for bodies. The rest is for connections and indexes.
@@ -73,9 +79,12 @@ impl Gateway {
         let core =
             Core { store, users: users.clone(), buckets, region: options.region, grace: options.grace };
         let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
-        builder.set_auth(Auth(users));
+        builder.set_auth(Auth(users.clone()));
+        builder.set_access(Access(users));
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_MAX;
+        config.form_max_fields_size = FORM_MAX;
+        config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
         Ok(Gateway { listener, service: builder.build(), connections, collector })
@@ -126,6 +135,15 @@ async fn connection(stream: TcpStream, service: S3Service, mut stopped: watch::R
         .header_read_timeout(HEADERS_MAX)
         .max_headers(HEADERS_COUNT_MAX)
         .max_buf_size(HEADERS_BYTES_MAX);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (refusal, service) = (front::refusal(&request), service.clone());
+        async move {
+            match refusal {
+                Some(refusal) => front::answer(refusal),
+                None => service.call(request.map(s3s::Body::from)).await,
+            }
+        }
+    });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let result = tokio::select! {
