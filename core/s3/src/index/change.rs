@@ -1,13 +1,13 @@
 //! What a write does to its key, decided on the key's present state.
 
-use super::{Answer, Refusal};
+use super::{Answer, Refusal, object_of};
 use crate::condition::{Condition, Unmet};
 use crate::leaf::{Garbage, LeafRange, entry_key, garbage_key, head_key, tombstone_key, upload_key};
 use crate::record::{Body, Counters, Entry, Extent, Head};
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::Name;
-use nacre_wire::{from_slice, to_vec};
+use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An object that is to be.
@@ -87,8 +87,7 @@ impl KeyState {
     fn current(&self) -> Result<Option<(Entry, Head)>, Refusal> {
         let Some(entry) = self.entry.value() else { return Ok(None) };
         let head = if self.entry.here.is_some() { &self.head } else { &self.head_in_source };
-        let head = head.as_ref().map(|head| from_slice(head)).transpose()?;
-        Ok(Some((from_slice(entry)?, head.unwrap_or_default())))
+        object_of(entry, head.as_ref()).map(|object| Some((object.entry, object.head)))
     }
 }
 

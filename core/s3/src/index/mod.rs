@@ -27,12 +27,13 @@ pub use walk::GarbageItem;
 use crate::condition::Condition;
 use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
-use crate::record::{Counters, Object};
+use crate::record::{Body, Counters, Entry, Head, Object};
 use crate::tag::Tag;
 use bytes::Bytes;
 use change::Change;
 use nacre_base::{Name, PoolId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest};
+use nacre_wire::from_slice;
 use root::Root;
 use split::{Split, SplitStep};
 use std::collections::{BTreeMap, BTreeSet};
@@ -426,6 +427,18 @@ impl BucketIndex {
 /// The failure of an operation whose comparison did not hold.
 fn is_canceled(failure: &Failure) -> bool {
     failure.errno == errno::ECANCELED
+}
+
+/// An object from its encoded entry and head. Both are written and removed together.
+fn object_of(entry: &[u8], head: Option<&Bytes>) -> Result<Object, Refusal> {
+    let head = head.ok_or_else(|| Refusal::Corrupt("an entry without a head".into()))?;
+    let (entry, head): (Entry, Head) = (from_slice(entry)?, from_slice(head)?);
+    match &head.body {
+        Body::Inline(bytes) if bytes.len() as u64 != entry.size => {
+            Err(Refusal::Corrupt("a body of another size than its entry says".into()))
+        }
+        _ => Ok(Object { entry, head }),
+    }
 }
 
 /// One operation's output, or a failure if the reply is too short.

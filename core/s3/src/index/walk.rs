@@ -1,6 +1,6 @@
 //! Requests that read leaves, one after another, and the sealing of a bucket.
 
-use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, output};
+use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, object_of, output};
 use crate::leaf::{
     GENERATION, Garbage, LeafName, LeafRange, RANGE, entry_key, garbage_due, head_key, tombstone_key,
 };
@@ -379,6 +379,5 @@ fn pairs(reply: &ObjectReply, at: usize) -> Result<(BTreeMap<Name, Bytes>, bool)
 fn object(reply: &ObjectReply, key: &[u8]) -> Result<Option<Object>, Refusal> {
     let values: BTreeMap<Name, Bytes> = from_slice(output(reply, 1)?)?;
     let Some(entry) = values.get(&entry_key(key)) else { return Ok(None) };
-    let head = values.get(&head_key(key)).map(|head| from_slice(head)).transpose()?.unwrap_or_default();
-    Ok(Some(Object { entry: from_slice(entry)?, head }))
+    object_of(entry, values.get(&head_key(key))).map(Some)
 }

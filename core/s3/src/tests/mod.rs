@@ -7,12 +7,15 @@ mod random;
 
 use crate::condition::{Condition, Etags};
 use crate::index::{Answer, Ask, Limits, NewObject, Refusal};
-use crate::leaf::Garbage;
+use crate::leaf::{Garbage, LeafName};
 use crate::listing::{Item, PageRequest};
 use crate::record::{Body, Counters, Entry, Extent, Head};
 use crate::tag::Tag;
 use bytes::Bytes;
-use model::World;
+use model::{BUCKET, World};
+use nacre_base::{Name, PoolId};
+use nacre_client::ObjectRequest;
+use nacre_wire::to_vec;
 
 /// A tag of the first gateway.
 pub fn tag(sequence: u64) -> Tag {
@@ -265,5 +268,26 @@ fn delete_finds_a_key_that_is_being_moved() {
             assert_eq!(*result, Ok(Answer::Deleted { existed: true }), "after {moves} and {reads}");
             assert_eq!(world.ask(0, Ask::Get { key: "k7".into() }), Err(Refusal::NoSuchKey));
         }
+    }
+}
+
+/// Not taken for an empty body: reads would be wrong, and writes would note no garbage.
+#[test]
+fn entry_without_its_head_is_corrupt() {
+    let key = |kind: &str| Name::from(kind);
+    let leaf = || ObjectRequest::new(PoolId(1), LeafName::first(BUCKET).0);
+    for (removed, set) in [(true, None), (false, Some(to_vec(&Head::default())))] {
+        let mut world = World::new(1);
+        world.ask(0, put("a", object(tag(1), None), Condition::default())).unwrap();
+        if removed {
+            world.rados.run(&leaf().omap_remove([key("da")])).unwrap();
+        }
+        if let Some(head) = set {
+            world.rados.run(&leaf().omap_set([(key("da"), Bytes::from(head))])).unwrap();
+        }
+        let get = world.ask(0, Ask::Get { key: "a".into() });
+        assert!(matches!(get, Err(Refusal::Corrupt(_))), "{get:?}");
+        let deleted = world.ask(0, delete("a"));
+        assert!(matches!(deleted, Err(Refusal::Corrupt(_))), "{deleted:?}");
     }
 }
