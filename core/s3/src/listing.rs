@@ -16,6 +16,23 @@ pub struct PageRequest {
     pub of_uploads: bool,
 }
 
+impl PageRequest {
+    /// Open uploads, behind all those of a key or behind one of them. The key may be a common prefix, with
+    /// which the last page ended.
+    pub fn uploads_behind(self, key: &str, id: Option<&str>) -> PageRequest {
+        let request = PageRequest { of_uploads: true, ..self };
+        let after = match id {
+            _ if key.is_empty() => Bytes::new(),
+            Some(id) => format!("{key}\0{id}").into(),
+            None if common_prefix(&request, key.as_bytes()) == Some(key.as_bytes()) => {
+                Bytes::copy_from_slice(key.as_bytes())
+            }
+            None => format!("{key}\u{1}").into(),
+        };
+        PageRequest { after, ..request }
+    }
+}
+
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {

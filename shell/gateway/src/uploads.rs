@@ -435,19 +435,14 @@ impl Core {
         let names = Names::of(input.encoding_type.as_ref())?;
         let max = page_size(input.max_uploads)?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        // Behind all uploads of the marker's key, unless one of these is the marker.
-        let after = match (&input.key_marker, &input.upload_id_marker) {
-            (None, _) => Bytes::new(),
-            (Some(key), Some(id)) if !id.is_empty() => format!("{key}\0{id}").into(),
-            (Some(key), _) => format!("{key}\u{1}").into(),
-        };
         let request = PageRequest {
             prefix: text(&input.prefix).into(),
             delimiter: text(&input.delimiter).into(),
-            after,
             max: max as usize,
-            of_uploads: true,
+            ..PageRequest::default()
         };
+        let id = input.upload_id_marker.as_deref().filter(|id| !id.is_empty());
+        let request = request.uploads_behind(&text(&input.key_marker), id);
         let page = self.page(&bucket, request).await?;
         let (mut uploads, mut prefixes) = (Vec::new(), Vec::new());
         for item in &page.items {
@@ -485,14 +480,14 @@ impl Core {
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             common_prefixes: Some(prefixes),
-            delimiter: input.delimiter,
+            delimiter: input.delimiter.map(|delimiter| names.write(delimiter.as_bytes())),
             encoding_type: input.encoding_type,
             is_truncated: Some(page.is_truncated),
-            key_marker: Some(text(&input.key_marker)),
+            key_marker: Some(names.write(text(&input.key_marker).as_bytes())),
             max_uploads: Some(max),
             next_key_marker: next_key,
             next_upload_id_marker: next_id,
-            prefix: Some(text(&input.prefix)),
+            prefix: Some(names.write(text(&input.prefix).as_bytes())),
             upload_id_marker: Some(text(&input.upload_id_marker)),
             uploads: Some(uploads),
             ..ListMultipartUploadsOutput::default()

@@ -291,3 +291,21 @@ fn entry_without_its_head_is_corrupt() {
         assert!(matches!(deleted, Err(Refusal::Corrupt(_))), "{deleted:?}");
     }
 }
+
+/// A page that ends with a common prefix is not followed by the same page.
+#[test]
+fn pages_of_uploads_go_on_behind_a_common_prefix() {
+    let mut world = World::new(1);
+    for (n, key) in ["photos/1", "photos/2", "z"].into_iter().enumerate() {
+        let (key, id) = (Bytes::from(key), tag(n as u64));
+        world.ask(0, Ask::AddUpload { key, id, record: "r".into() }).unwrap();
+    }
+    let request = || PageRequest { delimiter: "/".into(), max: 1, ..PageRequest::default() };
+    let first = names(&mut world, request().uploads_behind("", None));
+    assert_eq!(first, (vec!["photos/*".to_string()], true));
+    let second = names(&mut world, request().uploads_behind("photos/", None));
+    assert_eq!(second, (vec![format!("z\0{}", tag(2))], false));
+    let behind = PageRequest { delimiter: Bytes::new(), ..request() };
+    let behind = names(&mut world, behind.uploads_behind("photos/1", Some(&tag(0).to_string())));
+    assert_eq!(behind, (vec![format!("photos/2\0{}", tag(1))], true));
+}
