@@ -32,6 +32,8 @@ use s3s::dto::{
     UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 const PARTS_MAX: i32 = 10_000;
 /// All parts but the last.
@@ -394,9 +396,7 @@ impl Core {
                 .parse()
                 .map_err(|_| s3_error!(InvalidArgument, "part-number-marker must be a number"))?,
         };
-        let behind: Vec<_> = state.parts.range(after + 1..).take(max as usize + 1).collect();
-        let is_truncated = behind.len() > max as usize;
-        let page = &behind[..behind.len().min(max as usize)];
+        let (page, is_truncated) = parts_behind(&state.parts, after, max as usize);
         let owner = state.upload.owner.clone();
         let parts = page.iter().map(|(number, part)| {
             let mut line = s3s::dto::Part {
@@ -465,7 +465,9 @@ impl Core {
                 ..MultipartUpload::default()
             });
         }
-        let last = page.items.last().filter(|_| page.is_truncated);
+        // A page of nothing is not followed by another one.
+        let is_truncated = page.is_truncated && max > 0;
+        let last = page.items.last().filter(|_| is_truncated);
         let (next_key, next_id) = match last {
             None => (None, None),
             Some(Item::Prefix(prefix)) => (Some(names.write(prefix)), None),
@@ -482,7 +484,7 @@ impl Core {
             common_prefixes: Some(prefixes),
             delimiter: input.delimiter.map(|delimiter| names.write(delimiter.as_bytes())),
             encoding_type: input.encoding_type,
-            is_truncated: Some(page.is_truncated),
+            is_truncated: Some(is_truncated),
             key_marker: Some(names.write(text(&input.key_marker).as_bytes())),
             max_uploads: Some(max),
             next_key_marker: next_key,
@@ -493,6 +495,15 @@ impl Core {
             ..ListMultipartUploadsOutput::default()
         }))
     }
+}
+
+/// The parts behind this number, at most so many, and whether there are more.
+fn parts_behind(parts: &BTreeMap<u32, Part>, after: u32, max: usize) -> (Vec<(&u32, &Part)>, bool) {
+    let mut behind = parts.range((Bound::Excluded(after), Bound::Unbounded));
+    let page: Vec<_> = behind.by_ref().take(max).collect();
+    // A page of nothing is not followed by another one.
+    let is_truncated = max > 0 && behind.next().is_some();
+    (page, is_truncated)
 }
 
 /// The parts of a Complete, in order.
@@ -586,4 +597,29 @@ fn completed(
     set_checksum!(output, checksum);
     output.checksum_type = checksum.as_ref().map(kind);
     output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_parts_end() {
+        let part = |sequence| Part {
+            tag: Tag { instance: 1, sequence },
+            size: 1,
+            mtime: 0,
+            etag: String::new(),
+            checksum: None,
+        };
+        let parts = BTreeMap::from([(1, part(1)), (2, part(2)), (9, part(9))]);
+        let page = |after, max| {
+            let (page, is_truncated) = parts_behind(&parts, after, max);
+            (page.into_iter().map(|(number, _)| *number).collect::<Vec<_>>(), is_truncated)
+        };
+        assert_eq!(page(0, 2), (vec![1, 2], true));
+        assert_eq!(page(2, 2), (vec![9], false));
+        assert_eq!(page(u32::MAX, 2), (vec![], false));
+        assert_eq!(page(0, 0), (vec![], false));
+    }
 }
