@@ -180,6 +180,20 @@ def uploads():
     assert code(s3.abort_multipart_upload, **arguments) == "NoSuchUpload"
     assert "Uploads" not in s3.list_multipart_uploads(Bucket="first")
 
+    # The id is good for its bucket only.
+    s3.create_bucket(Bucket="other")
+    upload = begin("same")
+    etag = put("same", upload, 1, b"1")
+    there = dict(Bucket="other", Key="same", UploadId=upload)
+    listed = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    assert code(s3.upload_part, PartNumber=1, Body=b"2", **there) == "NoSuchUpload"
+    assert code(s3.list_parts, **there) == "NoSuchUpload"
+    assert code(s3.complete_multipart_upload, MultipartUpload=listed, **there) == "NoSuchUpload"
+    assert code(s3.abort_multipart_upload, **there) == "NoSuchUpload"
+    put("same", upload, 2, b"still open")
+    s3.abort_multipart_upload(Bucket="first", Key="same", UploadId=upload)
+    s3.delete_bucket(Bucket="other")
+
     upload = begin("copied")
     copied = s3.upload_part_copy(
         Bucket="first", Key="copied", UploadId=upload, PartNumber=1,

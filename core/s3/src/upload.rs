@@ -39,6 +39,8 @@ pub struct Upload {
     pub checksum: String,
     /// A checksum over the whole object, not over those of the parts.
     pub is_full_object: bool,
+    /// The id of the bucket; empty in what an older gateway has begun.
+    pub bucket: String,
 }
 versioned_fields!(
     Upload,
@@ -50,7 +52,7 @@ versioned_fields!(
     tags,
     storage_class,
     checksum,
-    is_full_object
+    is_full_object; later bucket
 );
 
 /// A part that was uploaded.
@@ -84,6 +86,11 @@ fn part_key(number: u32) -> Name {
 }
 
 impl Upload {
+    /// Whether it makes this object of this bucket. Ids alone can be guessed.
+    pub fn is_for(&self, bucket: &str, key: &str) -> bool {
+        self.key == key && (self.bucket.is_empty() || self.bucket == bucket)
+    }
+
     /// Begins it.
     pub fn create(&self, pool: PoolId, id: Tag) -> ObjectRequest {
         object(pool, id)
@@ -205,5 +212,49 @@ impl UploadReader {
     pub fn finish(self) -> Option<UploadState> {
         let UploadReader { is_open, upload, parts, replaced, .. } = self;
         Some(UploadState { is_open, upload: upload?, parts, replaced })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::{Encode, versioned};
+
+    fn upload() -> Upload {
+        Upload {
+            key: "k".into(),
+            owner: "u".into(),
+            initiated: 1,
+            headers: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            storage_class: String::new(),
+            checksum: "CRC32".into(),
+            is_full_object: true,
+            bucket: "b".into(),
+        }
+    }
+
+    #[test]
+    fn upload_is_for_one_key_of_one_bucket() {
+        assert!(upload().is_for("b", "k"));
+        assert!(!upload().is_for("mine", "k") && !upload().is_for("b", "other"));
+    }
+
+    #[test]
+    fn upload_of_an_older_gateway_can_be_read() {
+        let new = upload();
+        let mut old = Vec::new();
+        versioned(&mut old, 1, 1, |out| {
+            new.key.encode(out);
+            new.owner.encode(out);
+            new.initiated.encode(out);
+            new.headers.encode(out);
+            new.tags.encode(out);
+            new.storage_class.encode(out);
+            new.checksum.encode(out);
+            new.is_full_object.encode(out);
+        });
+        assert_eq!(from_slice::<Upload>(&old), Ok(Upload { bucket: String::new(), ..new.clone() }));
+        assert_eq!(from_slice::<Upload>(&to_vec(&new)), Ok(new));
     }
 }

@@ -100,6 +100,7 @@ impl Core {
             storage_class: storage_class_of(input.storage_class.as_ref().map(|class| class.as_str())),
             checksum: algorithm.unwrap_or(Algorithm::Crc64Nvme).name().to_owned(),
             is_full_object,
+            bucket: bucket.record.id.clone(),
         };
         let id = self.store.new_tag();
         let index = &self.store.existing().await?.index;
@@ -120,7 +121,7 @@ impl Core {
     }
 
     /// What an open upload was begun with.
-    async fn upload(&self, id: Tag, key: &str) -> S3Result<UploadState> {
+    async fn upload(&self, id: Tag, bucket: &OpenBucket, key: &str) -> S3Result<UploadState> {
         let index = &self.store.existing().await?.index;
         let mut reader = UploadReader::default();
         loop {
@@ -130,7 +131,9 @@ impl Core {
                 Ok(reply) => {
                     if !reader.take(&reply).map_err(errors::corrupt)? {
                         let state = reader.finish();
-                        return state.filter(|state| state.upload.key == key).ok_or_else(no_such_upload);
+                        return state
+                            .filter(|state| state.upload.is_for(&bucket.record.id, key))
+                            .ok_or_else(no_such_upload);
                     }
                 }
             }
@@ -181,10 +184,10 @@ impl Core {
         req: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let input = req.input;
-        self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
         let id = id_of(&input.upload_id)?;
         let number = part_number(input.part_number)?;
-        let upload = self.begun(id, &input.key).await?;
+        let upload = self.begun(id, &bucket, &input.key).await?;
         let default = Algorithm::parse(&upload.checksum).unwrap_or(Algorithm::Crc64Nvme);
         let incoming = Incoming {
             stream: input.body,
@@ -202,7 +205,7 @@ impl Core {
     }
 
     /// An upload's beginning, without its parts.
-    async fn begun(&self, id: Tag, key: &str) -> S3Result<Upload> {
+    async fn begun(&self, id: Tag, bucket: &OpenBucket, key: &str) -> S3Result<Upload> {
         let index = &self.store.existing().await?.index;
         let reply = index.run(Upload::read_header(index.id(), id)).await;
         let reply = reply.map_err(|failure| match failure.is_not_found() {
@@ -210,7 +213,7 @@ impl Core {
             false => errors::of_failure(&failure),
         })?;
         let upload = Upload::of_reply(&reply).map_err(errors::corrupt)?;
-        upload.filter(|upload| upload.key == key).ok_or_else(no_such_upload)
+        upload.filter(|upload| upload.is_for(&bucket.record.id, key)).ok_or_else(no_such_upload)
     }
 
     /// UploadPartCopy.
@@ -219,10 +222,10 @@ impl Core {
         req: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
         let input = req.input;
-        self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
         let id = id_of(&input.upload_id)?;
         let number = part_number(input.part_number)?;
-        let upload = self.begun(id, &input.key).await?;
+        let upload = self.begun(id, &bucket, &input.key).await?;
         let condition = self::condition(input.copy_source_if_match, input.copy_source_if_none_match);
         let from = ReadCondition {
             if_match: condition.if_match,
@@ -276,7 +279,7 @@ impl Core {
         if listed.is_empty() {
             return Err(s3_error!(MalformedXML, "You must specify at least one part"));
         }
-        let state = match self.upload(id, &input.key).await {
+        let state = match self.upload(id, &bucket, &input.key).await {
             Ok(state) => state,
             Err(error) => match self.completed_by(&bucket, &key, id).await? {
                 Some((entry, checksum)) => {
@@ -383,8 +386,8 @@ impl Core {
     /// ListParts.
     pub async fn list_parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
         let input = req.input;
-        self.open(&req.credentials, &input.bucket).await?;
-        let state = self.upload(id_of(&input.upload_id)?, &input.key).await?;
+        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let state = self.upload(id_of(&input.upload_id)?, &bucket, &input.key).await?;
         if !state.is_open {
             return Err(no_such_upload());
         }
