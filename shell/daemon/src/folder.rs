@@ -75,7 +75,7 @@ impl Layout {
     pub fn save(&self, cluster: &Cluster) -> Result<()> {
         let json = serde_json::to_string_pretty(cluster).context("cannot write a cluster as JSON")?;
         replace(&self.root.join("cluster.json"), &(json + "\n"))?;
-        replace(&self.ceph_conf(), &cluster.ceph_conf(self))?;
+        replace(&self.ceph_conf(), cluster.ceph_conf(self))?;
         self.configs(cluster)?.iter().try_for_each(DaemonConfig::save)
     }
 

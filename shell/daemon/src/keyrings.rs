@@ -54,7 +54,7 @@ pub fn make_once(path: &Path, entities: &[(AuthName, &[(&str, &str)])]) -> Resul
         return Ok(());
     }
     let made: Vec<(&AuthName, Entity)> = entities.iter().map(|(name, caps)| (name, entity(caps))).collect();
-    write_secret(path, &keyring::print(made.iter().map(|(name, entity)| (*name, entity))))
+    write_secret(path, keyring::print(made.iter().map(|(name, entity)| (*name, entity))))
 }
 
 /// The capabilities of an administrator.
@@ -72,7 +72,7 @@ pub fn new_key() -> Secret {
 }
 
 fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {
-    replace(path, &keyring::print([(name, entity)]))
+    replace(path, keyring::print([(name, entity)]))
 }
 
 fn read_all(path: &Path) -> Result<BTreeMap<AuthName, Entity>> {

@@ -328,7 +328,7 @@ fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Blocking
     let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
     let id = id.context("the monitors gave the OSD no number")?;
     let keyring = dir.layout().keyring(id);
-    write_secret(&keyring, &keyrings::text_of_osd(id, &key))?;
+    write_secret(&keyring, keyrings::text_of_osd(id, &key))?;
     config.devices[at].id = Some(id);
     config.devices[at].key = None;
     dir.save(config)?;
@@ -344,7 +344,7 @@ fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingCli
         ask(client, &words).with_context(|| format!("cannot take over the OSD on {}", path.display()))?;
     let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
     let (id, key) = id.zip(answer["key"].as_str()).context("the monitors did not say which OSD that is")?;
-    write_secret(&dir.layout().keyring(id), &keyrings::text_of_osd(id, &Secret::from_base64(key)?))?;
+    write_secret(&dir.layout().keyring(id), keyrings::text_of_osd(id, &Secret::from_base64(key)?))?;
     link_devices(dir, id, &path, wal.as_deref())?;
     config.devices[at].id = Some(id);
     dir.save(config)?;

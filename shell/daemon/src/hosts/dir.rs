@@ -271,14 +271,14 @@ impl HostDir {
 
     /// Writes the configuration for Ceph's clients, here and, for the host of this system, where they look.
     pub fn save_client_conf(&self, config: &HostConfig) -> Result<()> {
-        replace(&self.layout.ceph_conf(), &config.ceph_conf(&self.layout.run(), Some(self.root())))?;
+        replace(&self.layout.ceph_conf(), config.ceph_conf(&self.layout.run(), Some(self.root())))?;
         if !self.is_default() {
             return Ok(());
         }
         let system = Path::new(SYSTEM_CONF);
         fs::create_dir_all(system).with_context(|| format!("cannot create {SYSTEM_CONF}"))?;
         let conf = system.join("ceph.conf");
-        replace(&conf, &config.ceph_conf(&self.layout.run(), None))?;
+        replace(&conf, config.ceph_conf(&self.layout.run(), None))?;
         // It has no secrets, and users other than root read it.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(&conf, readable).with_context(|| format!("cannot change {}", conf.display()))?;

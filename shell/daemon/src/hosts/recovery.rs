@@ -163,7 +163,7 @@ pub fn restore(options: &RestoreArgs) -> Result<()> {
         write_secret(&dir.layout().mon_keyring(), &text)?;
     }
     if let Some((name, entity)) = recovery.admin() {
-        write_secret(&dir.layout().admin_keyring(), &keyring::print([(&name, entity)]))?;
+        write_secret(&dir.layout().admin_keyring(), keyring::print([(&name, entity)]))?;
     }
     let (id, name) = (recovery.next_id(), config.name.clone());
     let txn = recovery.lone(id, &name, addrs(config.addr), &name);

@@ -63,7 +63,7 @@ pub fn carry_out(
             continue;
         }
         // Before it is carried out: an agent that crashes because of it must not do so again.
-        replace(&file(dir), &format!("{}\n", order.id))?;
+        replace(&file(dir), format!("{}\n", order.id))?;
         let Order { action, target, .. } = order;
         match one(dir, config, client, devices, order) {
             Ok(()) => tracing::info!("{action} {target}: done, as the monitors want it"),
