@@ -621,14 +621,18 @@ fn moved_osds(call: &Call<'_>, name: &str, host: &Host) -> Vec<i32> {
     osds.filter(runs_elsewhere).collect()
 }
 
-/// Another host that runs and reports that it has the store with this uuid.
+/// Another host that runs and reports that it has the store with this uuid. One with the same address has been
+/// installed anew under another name: its agent can say no more that the disk is gone.
 fn other_with_disk(call: &Call<'_>, name: &str, uuid: &str) -> Option<String> {
     let has_disk = |host: &Host| {
         let devices = host.devices();
         devices.iter().any(|device| device["store"] == uuid && device["missing"] != true)
     };
-    let mut hosts = call.state.hosts.hosts.iter();
-    let found = hosts.find(|(other, host)| *other != name && !is_offline(call, host) && has_disk(host));
+    let hosts = &call.state.hosts.hosts;
+    let ip = |host: &Host| host.addr.sock.map(|addr| addr.ip());
+    let own = hosts.get(name).and_then(ip);
+    let runs_elsewhere = |host: &Host| ip(host) != own && !is_offline(call, host);
+    let found = hosts.iter().find(|(other, host)| *other != name && runs_elsewhere(host) && has_disk(host));
     found.map(|(other, _)| other.clone())
 }
 
