@@ -203,19 +203,22 @@ impl PlannedOsd {
         })
     }
 
-    /// Makes its devices blank. A path may lead to another device by now, whose data stays.
+    /// Makes its devices blank. Fails if they do not hold this OSD: a path may lead to another device by now.
     pub fn wipe(&self) -> Result<()> {
+        let own = |held| matches!(held, Held::Log { uuid, .. } if uuid == self.uuid.into_bytes());
         let target = Target::open_any(&self.path, true)?;
-        if self.is_on(&target)? {
-            target.wipe(target.len).with_context(|| format!("cannot wipe {}", self.path.display()))?;
+        ensure!(self.is_on(&target)?, "{} does not hold this OSD: nothing was erased", self.path.display());
+        // The log first: as long as the store is there, this can be repeated.
+        if let Some(wal) = &self.wal {
+            let log = Target::open_any(wal, true)?;
+            ensure!(
+                Held::on(&log).is_some_and(own),
+                "{} does not hold its log: nothing was erased",
+                wal.display()
+            );
+            log.wipe(log.len).with_context(|| format!("cannot erase {}", wal.display()))?;
         }
-        let Some(wal) = &self.wal else { return Ok(()) };
-        let target = Target::open_any(wal, true)?;
-        let is_own = |held| matches!(held, Held::Log { uuid, .. } if uuid == self.uuid.into_bytes());
-        match Held::on(&target).is_some_and(is_own) {
-            true => target.wipe(target.len).with_context(|| format!("cannot wipe {}", wal.display())),
-            false => Ok(()),
-        }
+        target.wipe(target.len).with_context(|| format!("cannot erase {}", self.path.display()))
     }
 
     /// Opens the device for formatting. It must be blank, unless this is a repetition.

@@ -76,6 +76,16 @@ impl Devices {
         Ok(device)
     }
 
+    /// Erases the devices of an OSD, which are found by what is on them. Fails if they are not all there.
+    pub fn erase(&mut self, config: &HostConfig, planned: &PlannedOsd) -> Result<()> {
+        self.look(config);
+        let copies = self.usable().filter(|device| device.store == Some(planned.uuid));
+        let device = only_or_at(copies, Some(&planned.path))?;
+        let device = device.context("its device is not on this host: nothing was erased")?;
+        let wal = self.wal_of(device, planned.wal.as_deref())?;
+        PlannedOsd { path: device.path.clone(), wal, ..planned.clone() }.wipe()
+    }
+
     /// The next report looks at all devices again.
     pub fn rescan(&mut self) {
         self.scanned = None;
@@ -213,6 +223,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Target;
     use crate::hosts::dir::Setup;
     use nacre_node::FileDisk;
     use nacre_store::{Options, Store};
@@ -308,6 +319,24 @@ mod tests {
         let mut config = config.clone();
         config.devices.push(PlannedOsd::adopted(dir.devices().join("old-name"), Uuid::from_u128(7)));
         assert!(why(devices.unchanged(&config, &path, &own)).contains("has an OSD of this host"));
+    }
+
+    #[test]
+    fn device_is_erased_where_it_is_now_or_that_fails() {
+        let (_folder, dir, mut config, _) = host();
+        let old = dir.devices().join("old-name");
+        let planned = PlannedOsd { id: Some(3), ..PlannedOsd::adopted(old.clone(), Uuid::from_u128(7)) };
+        config.devices = vec![planned.clone()];
+        let mut devices = Devices::new(dir.clone());
+        // Another disk has the name that its disk had.
+        fs::write(&old, vec![1; 1 << 20]).unwrap();
+        let refused = devices.erase(&config, &planned).unwrap_err();
+        assert!(refused.to_string().contains("is not on this host"), "{refused}");
+        assert!(planned.wipe().is_err());
+        let own = store(&dir, "new-name");
+        devices.erase(&config, &planned).unwrap();
+        assert!(Target::open_any(&own, false).is_ok(), "it is not blank");
+        assert_eq!(fs::read(&old).unwrap(), vec![1; 1 << 20]);
     }
 
     #[test]

@@ -138,14 +138,18 @@ pub fn remove(
         if !dir.daemons()?.contains(&daemon) {
             continue;
         }
-        fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?;
-        // The supervisor stops it.
-        if stage != "delete" || state(dir, &daemon)? != State::Gone {
+        // The supervisor stops it, also while it is about to be started again.
+        let was_told = dir.stopped(&daemon).exists();
+        if !was_told {
+            fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?;
+        }
+        if !was_told || stage != "delete" || state(dir, &daemon)? != State::Gone {
             continue;
         }
         let _lock = dir.lock()?;
         for planned in config.devices.iter().filter(|planned| *zap && planned.id == Some(*osd)) {
-            planned.wipe()?;
+            let erased = devices.erase(config, planned);
+            erased.with_context(|| format!("{daemon} is kept, since its device cannot be erased"))?;
         }
         config.devices.retain(|planned| planned.id != Some(*osd));
         dir.save(config)?;
