@@ -24,7 +24,7 @@ use crate::up::stop_in_order;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use session::Session;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -264,6 +264,8 @@ struct Supervisor {
     /// systemd runs the daemons.
     systemd: bool,
     daemons: BTreeMap<String, Supervised>,
+    /// Those of which systemd was told that they are not to run.
+    stopped_units: BTreeSet<String>,
 }
 
 /// A daemon that is supervised.
@@ -281,7 +283,7 @@ struct Supervised {
 
 impl Supervisor {
     fn new(dir: HostDir, systemd: bool) -> Supervisor {
-        Supervisor { dir, systemd, daemons: BTreeMap::new() }
+        Supervisor { dir, systemd, daemons: BTreeMap::new(), stopped_units: BTreeSet::new() }
     }
 
     /// Stops what runs and is not to, and starts what does not run and is due.
@@ -299,7 +301,12 @@ impl Supervisor {
     }
 
     /// Also what was started while it was being stopped by hand, and what a maintenance began without.
-    fn stop_unwanted(&self, daemons: &[DaemonName]) -> Result<()> {
+    fn stop_unwanted(&mut self, daemons: &[DaemonName]) -> Result<()> {
+        if self.systemd {
+            let units = self.units_to_stop(daemons);
+            systemd::stop_daemons(units.iter().map(String::as_str))?;
+            self.stopped_units.extend(units);
+        }
         let unwanted: Vec<&DaemonName> =
             daemons.iter().filter(|daemon| !is_wanted(&self.dir, daemon)).collect();
         let running = running_of(&self.dir, unwanted)?;
@@ -313,6 +320,17 @@ impl Supervisor {
             stop_in_order(self.dir.layout(), running)?;
         }
         Ok(())
+    }
+
+    /// Those that are not to run any more, or are not of this host any more. It does not matter whether they
+    /// run: systemd would go on to start one that fails.
+    fn units_to_stop(&mut self, daemons: &[DaemonName]) -> Vec<String> {
+        let wanted: BTreeSet<String> =
+            daemons.iter().filter(|daemon| is_wanted(&self.dir, daemon)).map(DaemonName::to_string).collect();
+        self.stopped_units.retain(|name| !wanted.contains(name));
+        let known = self.daemons.keys().cloned().chain(daemons.iter().map(DaemonName::to_string));
+        let unwanted = known.filter(|name| !wanted.contains(name) && !self.stopped_units.contains(name));
+        unwanted.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn supervise(&mut self, daemon: &DaemonName) -> Result<()> {
@@ -449,6 +467,28 @@ mod tests {
             process.wait().unwrap();
             lock.remove();
         })
+    }
+
+    #[test]
+    fn unit_of_a_daemon_that_is_not_wanted_or_gone_is_stopped_once_whether_it_runs_or_not() {
+        let (_folder, dir) = host();
+        let mut supervisor = Supervisor::new(dir.clone(), true);
+        let mut to_stop = |daemons: &[DaemonName]| {
+            let units = supervisor.units_to_stop(daemons);
+            supervisor.stopped_units.extend(units.clone());
+            supervisor.daemons.entry("osd.0".to_string()).or_default();
+            units
+        };
+        assert!(to_stop(&[OSD]).is_empty());
+        // It fails again and again, so it is never seen to run.
+        fs::write(dir.stopped(&OSD), "").unwrap();
+        assert_eq!(to_stop(&[OSD]), ["osd.0"]);
+        assert!(to_stop(&[OSD]).is_empty());
+        fs::remove_file(dir.stopped(&OSD)).unwrap();
+        assert!(to_stop(&[OSD]).is_empty());
+        // Its disk was moved to another host.
+        assert_eq!(to_stop(&[]), ["osd.0"]);
+        assert!(to_stop(&[]).is_empty());
     }
 
     #[test]
