@@ -88,10 +88,32 @@ fn host_of(call: &Call<'_>, daemon: &str) -> Result<String, Refusal> {
     if !daemon.contains('.') {
         return Err(invalid(format!("{daemon} is not a valid daemon name")));
     }
-    let all = &call.state.hosts.hosts;
-    let has = |host: &Host| super::host_admin::daemons_of(host).iter().any(|(name, _)| name == daemon);
-    let found = all.iter().find(|(_, host)| has(host)).map(|(name, _)| name.clone());
+    let found = place_of(call, daemon);
     found.ok_or_else(|| refuse(errno::ENOENT, format!("no host has {daemon}: see `ceph orch ps`")))
+}
+
+/// The host that has a daemon, as the monitors know it: where an OSD said that it runs, or is in the CRUSH
+/// map, and where a monitor was placed. What agents say of their hosts counts only where nothing is known.
+fn place_of(call: &Call<'_>, daemon: &str) -> Option<String> {
+    let all = &call.state.hosts.hosts;
+    let first = |is: &dyn Fn(&str, &Host) -> bool| {
+        all.iter().find(|(name, host)| is(name, host)).map(|(name, _)| name.clone())
+    };
+    let osd = daemon.strip_prefix("osd.").and_then(|id| id.parse().ok()).map(OsdId);
+    let said = osd.and_then(|osd| call.state.osdmap.metadata.get(&osd)?.get("hostname"));
+    said.filter(|name| all.contains_key(*name))
+        .cloned()
+        .or_else(|| osd.and_then(|osd| first(&|name, _| osds_of(call.pending.map(), name).contains(&osd))))
+        .or_else(|| {
+            let mon = daemon.strip_prefix("mon.")?;
+            first(&|_, host| host.monitor.as_ref().is_some_and(|monitor| monitor.name == mon))
+        })
+        .or_else(|| {
+            let has = |_: &str, host: &Host| {
+                super::host_admin::daemons_of(host).iter().any(|(name, _)| name == daemon)
+            };
+            first(&has)
+        })
 }
 
 fn daemon_action(call: &mut Call<'_>) -> Outcome {
@@ -276,11 +298,7 @@ fn osd_rm(call: &mut Call<'_>) -> Outcome {
         if !map.exists(*osd) {
             return Err(refuse(errno::ENOENT, format!("Unable to find OSD: {osd}")));
         }
-        let hosts = &call.state.hosts.hosts;
-        let own = format!("osd.{osd}");
-        let has = |host: &Host| super::host_admin::daemons_of(host).iter().any(|(name, _)| *name == own);
-        let place = hosts.iter().find(|(name, host)| has(host) || osds_of(map, name).contains(osd));
-        let Some((host, _)) = place else {
+        let Some(host) = place_of(call, &format!("osd.{osd}")) else {
             let text = format!(
                 "no host has osd.{osd}: `ceph osd out {osd}`, then `ceph osd purge {osd}` once it is down"
             );
@@ -291,10 +309,7 @@ fn osd_rm(call: &mut Call<'_>) -> Outcome {
         }
         let started = call.now.wall;
         let weight = map.weight(*osd);
-        added.push((
-            *osd,
-            OsdRemoval { host: host.clone(), replace, force, zap, started, weight, removed: false },
-        ));
+        added.push((*osd, OsdRemoval { host, replace, force, zap, started, weight, removed: false }));
     }
     if !added.is_empty() && hosts::is_for_later(call) {
         return Answer::said("");

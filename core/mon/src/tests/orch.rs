@@ -82,6 +82,19 @@ fn order_for_a_host_that_was_away_expires_unless_it_starts_a_daemon() {
 }
 
 #[test]
+fn host_of_an_osd_is_where_it_runs_whatever_agents_say() {
+    let mut t = TestMon::fresh();
+    hosts_in_racks(&mut t, &["", ""]);
+    // Its disk was moved; or the host lies.
+    has(&mut t, "h0", &["osd.0", "osd.1"], json!([]));
+    has(&mut t, "h1", &["osd.1"], json!([]));
+    let restart = json!({ "prefix": "orch daemon", "action": "restart", "name": "osd.1" });
+    assert_eq!(t.run(restart), "Scheduled to restart osd.1 on host 'h1'\n");
+    t.run(json!({ "prefix": "orch osd rm", "osd_id": ["1"] }));
+    assert_eq!(t.json(json!({ "prefix": "orch osd rm status" }))[0]["hostname"], "h1");
+}
+
+#[test]
 fn daemon_that_data_needs_is_not_stopped() {
     let mut t = TestMon::fresh();
     let osds = hosts_in_racks(&mut t, &["", "", ""]);
