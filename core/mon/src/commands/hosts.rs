@@ -621,8 +621,8 @@ fn moved_osds(call: &Call<'_>, name: &str, host: &Host) -> Vec<i32> {
     osds.filter(runs_elsewhere).collect()
 }
 
-/// Another host that runs and reports that it has the store with this uuid. One with the same address has been
-/// installed anew under another name: its agent can say no more that the disk is gone.
+/// Another host that runs and reports that it has the store with this uuid. One with the same address has
+/// been installed anew under another name: its agent can say no more that the disk is gone.
 fn other_with_disk(call: &Call<'_>, name: &str, uuid: &str) -> Option<String> {
     let has_disk = |host: &Host| {
         let devices = host.devices();
