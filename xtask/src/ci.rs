@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 #[derive(clap::Args)]
 pub struct Options {
     /// Number of simulated clusters.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 300)]
     seeds: u64,
     /// Fail if Debian packages are missing, instead of installing them.
     #[arg(long)]
