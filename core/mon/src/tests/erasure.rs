@@ -1,6 +1,7 @@
 //! Erasure code profiles and their rules.
 
 use super::*;
+use std::sync::Arc;
 
 fn set(t: &mut TestMon, name: &str, profile: &[&str], force: bool) -> (i32, String) {
     let command = json!({
@@ -46,7 +47,8 @@ fn wrong_profile_is_refused_with_the_text_of_its_plugin() {
         (
             &["stripe_unit=8000"],
             -22,
-            "stripe_unit should be a multiple of 4096 bytes for best performance.use --force to override this check",
+            "stripe_unit should be a multiple of 4096 bytes for best performance.use --force to override this \
+             check",
         ),
         (
             &["ruleset-root=x"],
@@ -94,7 +96,10 @@ fn rule_has_the_steps_of_its_profile() {
     assert_eq!(set(&mut t, "p", &["k=4", "m=2", "crush-failure-domain=osd"], false).0, 0);
     let local = ["plugin=lrc", "k=4", "m=2", "l=3", "crush-locality=rack"];
     assert_eq!(set(&mut t, "local", &local, false).0, 0);
-    let create = |name: &str, profile: &str| json!({ "prefix": "osd crush rule create-erasure", "name": name, "profile": profile });
+    let create = |name: &str, profile: &str| {
+        let prefix = "osd crush rule create-erasure";
+        json!({ "prefix": prefix, "name": name, "profile": profile })
+    };
     assert_eq!(t.command(create("coded", "p")).1, "created rule coded at 1");
     assert_eq!(t.command(create("coded", "p")).1, "rule coded already exists");
     assert_eq!(t.command(create("racks", "local")).0, 0);
@@ -110,4 +115,17 @@ fn rule_has_the_steps_of_its_profile() {
     assert_eq!(racks["max_size"], 8);
     assert_eq!(racks["steps"][3], json!({ "op": "choose_indep", "num": 2, "type": "rack" }));
     assert_eq!(racks["steps"][4], json!({ "op": "chooseleaf_indep", "num": 4, "type": "host" }));
+}
+
+/// It was accepted by a version with fewer checks, and could not be replaced any more.
+#[test]
+fn wrong_profile_of_an_older_version_is_replaced_by_force() {
+    let (mut t, _) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "p", &["k=2", "m=1"], false).0, 0);
+    let map = &mut t.mon.state.as_mut().unwrap().osdmap.map;
+    let profile = Arc::make_mut(map).erasure_code_profiles.get_mut("p").unwrap();
+    profile.insert("k".into(), "1".into());
+    assert_eq!(set(&mut t, "p", &["k=3", "m=1"], false).0, -1);
+    assert_eq!(set(&mut t, "p", &["k=3", "m=1"], true), (0, String::new()));
+    assert!(get(&mut t, "p").contains("k=3\n"));
 }
