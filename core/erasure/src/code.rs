@@ -1,7 +1,7 @@
 //! A linear erasure code: each shard is a sum of products of the data shards.
 
 use crate::kernel::Kernel;
-use crate::matrix::{Span, cauchy};
+use crate::matrix::{Span, add_scaled, cauchy};
 
 /// A code, and which shard is what. Shards are numbered by their place in the placement group's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,7 @@ pub struct DecodePlan {
 impl Code {
     /// `k` data shards and then `m` parity shards: any `k` give all others.
     pub fn reed_solomon(k: usize, m: usize) -> Code {
-        let unit = |j: usize| (0..k).map(|at| u8::from(at == j)).collect();
-        let rows = (0..k).map(unit).chain(cauchy(k, m)).collect();
+        let rows = (0..k).map(|j| data_row(k, j)).chain(cauchy(k, m)).collect();
         Code { data: (0..k).collect(), rows, groups: Vec::new() }
     }
 
@@ -40,7 +39,7 @@ impl Code {
         let k = data.len();
         let mut rows: Vec<Option<Vec<u8>>> = vec![None; n];
         for (j, shard) in data.iter().enumerate() {
-            *rows.get_mut(*shard)? = Some((0..k).map(|at| u8::from(at == j)).collect());
+            *rows.get_mut(*shard)? = Some(data_row(k, j));
         }
         let mut groups = Vec::new();
         for (reads, computes) in layers {
@@ -48,8 +47,7 @@ impl Code {
             for (factors, shard) in matrix.iter().zip(computes) {
                 let mut row = vec![0; k];
                 for (factor, from) in factors.iter().zip(reads) {
-                    let from = rows.get(*from)?.as_ref()?;
-                    row.iter_mut().zip(from).for_each(|(sum, entry)| *sum ^= crate::gf::mul(*factor, *entry));
+                    add_scaled(&mut row, *factor, rows.get(*from)?.as_ref()?);
                 }
                 let slot = rows.get_mut(*shard)?;
                 if slot.replace(row).is_some() {
@@ -101,9 +99,7 @@ impl Code {
 
     /// Computes a shard from all parts of the data. Each is as long as the shard.
     pub fn encode(&self, data: &[&[u8]], shard: usize, to: &mut [u8]) {
-        to.fill(0);
-        let terms: Vec<(u8, &[u8])> = self.rows[shard].iter().copied().zip(data.iter().copied()).collect();
-        Kernel::best().add_products(&terms, to);
+        sum_products(&self.rows[shard], data, to);
     }
 
     /// Changes a parity shard as the `j`th part of the data changed: `delta` is its old content XOR its new
@@ -123,9 +119,10 @@ impl Code {
                     available.iter().copied().filter(|one| group.contains(one)).collect();
                 self.express(&[*shard], &members)
             });
-            if let Some(plan) = local {
-                sources
-                    .extend(plan.sources.iter().filter(|shard| !sources.contains(shard)).collect::<Vec<_>>());
+            for source in local.into_iter().flat_map(|plan| plan.sources) {
+                if !sources.contains(&source) {
+                    sources.push(source);
+                }
             }
         }
         let rest: Vec<usize> = available.iter().copied().filter(|shard| !sources.contains(shard)).collect();
@@ -155,12 +152,22 @@ impl Code {
     }
 }
 
+/// The row of a shard that holds the `j`th of `k` parts of the data.
+fn data_row(k: usize, j: usize) -> Vec<u8> {
+    (0..k).map(|at| u8::from(at == j)).collect()
+}
+
+/// The sum of the sources, each times its factor.
+fn sum_products(factors: &[u8], sources: &[&[u8]], to: &mut [u8]) {
+    to.fill(0);
+    let terms: Vec<(u8, &[u8])> = factors.iter().copied().zip(sources.iter().copied()).collect();
+    Kernel::best().add_products(&terms, to);
+}
+
 impl DecodePlan {
     /// Computes the `n`th wanted shard from the sources, each as long as the shard.
     pub fn decode(&self, n: usize, sources: &[&[u8]], to: &mut [u8]) {
-        to.fill(0);
-        let terms: Vec<(u8, &[u8])> = self.factors[n].iter().copied().zip(sources.iter().copied()).collect();
-        Kernel::best().add_products(&terms, to);
+        sum_products(&self.factors[n], sources, to);
     }
 }
 

@@ -164,7 +164,9 @@ mod tests {
         }
 
         #[test]
-        fn parts_are_as_long_as_their_last_piece(parts in 1usize..9, unit in 12u32..17, size in 0u64..2_000_000) {
+        fn parts_are_as_long_as_their_last_piece(
+            parts in 1usize..9, unit in 12u32..17, size in 0u64..2_000_000,
+        ) {
             let layout = Layout::new(parts, 1 << unit).unwrap();
             let mut ends = vec![0; parts];
             for piece in layout.pieces(0..size) {

@@ -16,7 +16,7 @@ pub fn cauchy(k: usize, m: usize) -> Vec<Vec<u8>> {
 }
 
 /// `row += factor * other`
-fn add_scaled(row: &mut [u8], factor: u8, other: &[u8]) {
+pub fn add_scaled(row: &mut [u8], factor: u8, other: &[u8]) {
     row.iter_mut().zip(other).for_each(|(sum, entry)| *sum ^= mul(factor, *entry));
 }
 

@@ -60,8 +60,8 @@ impl Profile {
             "clay" => clay::profile(settings),
             "shec" => Err(ProfileError {
                 errno: errno::EOPNOTSUPP,
-                text: "the plugin shec is not supported: a shec code does not survive the loss of any m chunks. \
-                       Use jerasure, isa, lrc or clay."
+                text: "the plugin shec is not supported: a shec code does not survive the loss of any m \
+                       chunks. Use jerasure, isa, lrc or clay."
                     .into(),
             }),
             _ => Err(ProfileError {
@@ -87,23 +87,25 @@ impl Profile {
     pub fn chunk_size(&self, bytes: u64) -> u64 {
         self.chunks.size(self.data_chunk_count() as u64, bytes)
     }
-    /// See the field.
+    /// The steps of a pool's CRUSH rule. None: one leaf for each shard.
     pub fn rule_steps(&self) -> Option<&[RuleStep]> {
         self.rule_steps.as_deref()
     }
 
-    /// For the plugins with `k` and `m` and any order of the chunks.
+    /// For the plugins with `k` and `m` and any order of the chunks, after their checks.
     fn reed_solomon(
-        k: usize,
-        m: usize,
-        mapping: Option<&str>,
+        settings: &mut Settings,
+        k: i64,
+        m: i64,
         chunks: Chunks,
     ) -> Result<Profile, ProfileError> {
-        if k + m > SHARDS_MAX {
+        settings.add_placement();
+        if k + m > SHARDS_MAX as i64 {
             return Err(invalid(format!("k={k} and m={m} make more than {SHARDS_MAX} chunks")));
         }
+        let (k, m) = (k as usize, m as usize);
         let code = Code::reed_solomon(k, m);
-        let code = match mapping.filter(|mapping| mapping.len() == k + m) {
+        let code = match settings.get("mapping").filter(|mapping| mapping.len() == k + m) {
             Some(mapping) => code.placed(&places(mapping)),
             None => code,
         };
@@ -136,7 +138,8 @@ fn isa(settings: &mut Settings) -> Result<Profile, ProfileError> {
     let technique = settings["technique"].clone();
     if !matches!(&*technique, "reed_sol_van" | "cauchy") {
         return Err(invalid(format!(
-            "technique={technique} is not a valid coding technique.  Choose one of the following: reed_sol_van,cauchy"
+            "technique={technique} is not a valid coding technique.  Choose one of the following: \
+             reed_sol_van,cauchy"
         )));
     }
     let mut checks = Checks::new(settings);
@@ -160,10 +163,7 @@ fn isa(settings: &mut Settings) -> Result<Profile, ProfileError> {
         }
     }
     checks.finish()?;
-    settings.add_placement();
-    let mapping = settings.get("mapping").cloned();
-    let chunks = Chunks::Aligned { alignment: ISA_ALIGNMENT };
-    Profile::reed_solomon(k as usize, m as usize, mapping.as_deref(), chunks)
+    Profile::reed_solomon(settings, k, m, Chunks::Aligned { alignment: ISA_ALIGNMENT })
 }
 
 #[cfg(test)]

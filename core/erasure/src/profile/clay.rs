@@ -23,7 +23,6 @@ pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
         checks.fault(format!("k={k} and m={m} make more than {CHUNKS_MAX} chunks"));
     }
     checks.finish()?;
-    settings.add_placement();
     let q = (d - k + 1) as u64;
     let t = ((k + m) as u64).div_ceil(q);
     let pieces = q.checked_pow(t as u32).filter(|pieces| *pieces <= 1 << 32);
@@ -31,8 +30,7 @@ pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
         return Err(invalid(format!("k={k}, m={m} and d={d} divide a chunk into too many pieces")));
     };
     let alignment = pieces * k as u64 * scalar.unwrap_or(ISA_ALIGNMENT);
-    let mapping = settings.get("mapping").cloned();
-    Profile::reed_solomon(k as usize, m as usize, mapping.as_deref(), Chunks::Padded { alignment })
+    Profile::reed_solomon(settings, k, m, Chunks::Padded { alignment })
 }
 
 /// The smallest chunk of the code with k=2 and m=2 that pairs of pieces are coded with.

@@ -44,9 +44,7 @@ pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
         _ => liberation(&mut checks, &technique),
     };
     checks.finish()?;
-    settings.add_placement();
-    let mapping = settings.get("mapping").cloned();
-    Profile::reed_solomon(numbers.k as usize, numbers.m as usize, mapping.as_deref(), chunks)
+    Profile::reed_solomon(settings, numbers.k, numbers.m, chunks)
 }
 
 fn numbers(checks: &mut Checks<'_>, k: i64, m: i64, w: i64) -> Numbers {
@@ -136,32 +134,30 @@ fn check_sizes(checks: &mut Checks<'_>, numbers: &Numbers, packet: i64) {
 
 /// The techniques with two parities from few XORs.
 fn liberation(checks: &mut Checks<'_>, technique: &str) -> (Numbers, Chunks) {
-    let (k, m, w) = (2, 2, if technique == "liber8tion" { 8 } else { 7 });
-    let numbers = numbers(checks, k, m, w);
-    let Numbers { k, m, w } = numbers;
+    let default = if technique == "liber8tion" { 8 } else { 7 };
+    let mut numbers = numbers(checks, 2, 2, default);
     if technique == "liber8tion" {
+        let Numbers { m, w, .. } = numbers;
         if m != 2 {
             checks.fault(format!("liber8tion: m={m} must be 2 for liber8tion: revert to 2"));
         }
-        if w != 8 {
+        if w != default {
             checks.fault(format!("liber8tion: w={w} must be 8 for liber8tion: revert to 8"));
         }
+        numbers.w = default;
     }
     let packet = checks.int("packetsize", PACKET_SIZE);
-    let faults = liberation_faults(technique, k, w, packet);
+    let mut faults = liberation_faults(technique, &numbers, packet);
     if !faults.is_empty() {
-        faults.into_iter().for_each(|fault| checks.fault(fault));
-        checks.fault(format!(
-            "reverting to k=2, w={}, packetsize={PACKET_SIZE}",
-            if technique == "liber8tion" { 8 } else { 7 }
-        ));
+        faults.push(format!("reverting to k=2, w={default}, packetsize={PACKET_SIZE}"));
     }
-    (numbers, padded(k, packets(w, packet)))
+    faults.into_iter().for_each(|fault| checks.fault(fault));
+    let chunks = padded(numbers.k, packets(numbers.w, packet));
+    (numbers, chunks)
 }
 
-fn liberation_faults(technique: &str, k: i64, w: i64, packet: i64) -> Vec<String> {
+fn liberation_faults(technique: &str, &Numbers { k, w, .. }: &Numbers, packet: i64) -> Vec<String> {
     let mut faults = Vec::new();
-    let w = if technique == "liber8tion" { 8 } else { w };
     if k > w {
         faults.push(format!("k={k} must be less than or equal to w={w}"));
     }

@@ -59,7 +59,8 @@ pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
         return Err(invalid(text));
     }
     let code = Code::layered(mapping.len(), data, &layers).ok_or_else(|| {
-        let text = "each chunk must either be data in the mapping, or be computed by one layer from chunks before it";
+        let text = "each chunk must either be data in the mapping, or be computed by one layer from chunks \
+                    before it";
         invalid(text.into())
     })?;
     let alignment = first as u64 * 32;
