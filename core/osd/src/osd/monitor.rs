@@ -174,8 +174,8 @@ impl Osd {
             self.reporting.format = format;
         } else if !std::mem::replace(&mut self.reporting.complained, true) {
             let text = format!(
-                "osd.{} does not start to serve: this version can use the formats {} to {}, and the cluster has format \
-                 {format}: install another version of Nacre here",
+                "osd.{} does not start to serve: this version can use the formats {} to {}, and the cluster has \
+                 format {format}: install another version of Nacre here",
                 self.me(),
                 formats.min,
                 formats.max

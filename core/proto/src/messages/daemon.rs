@@ -422,7 +422,22 @@ versioned_fields!(
     target_interval,
     target_version
 );
-versioned_fields!(OsdReport, "osd report", osd, epoch, space, commit_latency_us, pgs, num_objects, seq; later pools, slow, kept, counters, format);
+versioned_fields!(
+    OsdReport,
+    "osd report",
+    osd,
+    epoch,
+    space,
+    commit_latency_us,
+    pgs,
+    num_objects,
+    seq;
+    later pools,
+    slow,
+    kept,
+    counters,
+    format
+);
 versioned_fields!(PoolSpace, "pool space", allocated, stored, omap);
 versioned_fields!(SlowOps, "slow ops", count, oldest_secs);
 versioned_fields!(OsdSpace, "osd space", total, available, allocated, stored, omap, internal);
