@@ -20,8 +20,10 @@ use crate::record::Extent;
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId};
-use nacre_client::ObjectRequest;
+use nacre_client::{Compare, ObjectRequest};
+use nacre_proto::types::Op;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec, versioned, versioned_fields};
+use std::collections::BTreeMap;
 
 pub(crate) const RANGE: &str = "range";
 pub(crate) const GENERATION: &str = "generation";
@@ -90,6 +92,18 @@ impl LeafRange {
     pub fn contains(&self, key: &[u8]) -> bool {
         *key >= *self.low && self.high.as_ref().is_none_or(|high| *key < **high)
     }
+    /// The same range, which is about to change.
+    pub fn next_generation(&self) -> LeafRange {
+        LeafRange { generation: self.generation.wrapping_add(1), ..self.clone() }
+    }
+    /// Writes it to its leaf.
+    pub fn put(&self, leaf: ObjectRequest) -> ObjectRequest {
+        leaf.set_xattr(RANGE, to_vec(self)).set_xattr(GENERATION, self.generation.to_string())
+    }
+    /// Writes it to its leaf, if the leaf still has this generation.
+    pub fn replace(&self, generation: u64, leaf: ObjectRequest) -> ObjectRequest {
+        self.put(leaf.compare_xattr(GENERATION, Compare::Equal, generation.to_string()))
+    }
 }
 
 /// Data that no object has any more.
@@ -124,8 +138,12 @@ impl Decode for Garbage {
     }
 }
 
-fn named(kind: u8, rest: &[u8]) -> Name {
+pub(crate) fn named(kind: u8, rest: &[u8]) -> Name {
     Name::from(&*[&[kind], rest].concat())
+}
+/// What a name in the omap has behind its kind.
+pub(crate) fn key_of(name: &Name) -> &[u8] {
+    name.as_bytes().get(1..).unwrap_or_default()
 }
 pub(crate) fn entry_key(key: &[u8]) -> Name {
     named(b'e', key)
@@ -159,11 +177,21 @@ pub(crate) fn garbage_due(key: &Name) -> Option<u64> {
 /// Makes an empty leaf, or finds it.
 pub(crate) fn create_leaf(pool: PoolId, name: &LeafName, range: &LeafRange) -> ObjectRequest {
     assert!(range.high.as_ref().is_none_or(|high| range.low < *high), "a leaf without keys: {range:?}");
-    ObjectRequest::new(pool, name.0.as_str())
-        .create(true)
-        .set_xattr(RANGE, to_vec(range))
-        .set_xattr(GENERATION, range.generation.to_string())
+    range
+        .put(ObjectRequest::new(pool, name.0.as_str()).create(true))
         .omap_set([(Name::from("l"), Bytes::from_static(b"1"))])
+}
+
+/// Fails unless the omap has these values. An empty one stands for a name that must not be there.
+pub(crate) fn compare_all(values: impl IntoIterator<Item = (Name, Bytes)>) -> Op {
+    let equal = i32::from(Compare::Equal as u8);
+    Op::OmapCmp(values.into_iter().map(|(name, value)| (name, (value, equal))).collect())
+}
+
+/// The output of `Op::OmapGetVals`: pairs, and whether there are more behind them.
+pub(crate) fn pairs(output: &[u8]) -> Result<(BTreeMap<Name, Bytes>, bool), DecodeError> {
+    let r = &mut Reader::new(output);
+    Ok((BTreeMap::decode(r)?, bool::decode(r)?))
 }
 
 /// What makes the index of a new bucket: the requests can be carried out in any order, before its record.

@@ -10,13 +10,13 @@
 //! The bucket's index has an entry for each open upload, whose removal commits a Complete or an Abort: only
 //! one of them succeeds, once.
 
+use crate::leaf::{compare_all, pairs};
 use crate::record::{Checksum, Extent};
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId};
 use nacre_client::{Compare, ObjectReply, ObjectRequest};
-use nacre_proto::types::Op;
-use nacre_wire::{Decode, DecodeError, Reader, from_slice, to_vec, versioned_fields};
+use nacre_wire::{DecodeError, from_slice, to_vec, versioned_fields};
 use std::collections::BTreeMap;
 
 const STATE: &str = "state";
@@ -84,6 +84,10 @@ fn object(pool: PoolId, id: Tag) -> ObjectRequest {
 fn part_key(number: u32) -> Name {
     format!("p{number:05}").into()
 }
+/// One operation's output; empty if the reply is too short.
+fn output(reply: &ObjectReply, at: usize) -> &[u8] {
+    reply.ops.get(at).map(|op| &*op.data).unwrap_or_default()
+}
 
 impl Upload {
     /// Whether it makes this object of this bucket. Ids alone can be guessed.
@@ -97,11 +101,6 @@ impl Upload {
             .create(true)
             .set_xattr(STATE, OPEN)
             .omap_set([(Name::from("h"), Bytes::from(to_vec(self)))])
-    }
-
-    /// Reads all of it but what is behind the first page of pairs.
-    pub fn read(pool: PoolId, id: Tag, after: impl Into<Name>) -> ObjectRequest {
-        object(pool, id).get_xattr(STATE).omap_get(after, PAGE)
     }
 
     /// Removes its state.
@@ -126,8 +125,7 @@ impl Upload {
 
     /// The reply to `read_header`.
     pub fn of_reply(reply: &ObjectReply) -> Result<Option<Upload>, DecodeError> {
-        let data = reply.ops.first().map(|op| op.data.clone()).unwrap_or_default();
-        let values: BTreeMap<Name, Bytes> = from_slice(&data)?;
+        let values: BTreeMap<Name, Bytes> = from_slice(output(reply, 0))?;
         values.get(&Name::from("h")).map(|value| from_slice(value)).transpose()
     }
 
@@ -141,24 +139,21 @@ impl Part {
     /// Adds a part in the place of what `replaced` has, while the upload is open.
     pub fn add(&self, pool: PoolId, id: Tag, number: u32, replaced: Option<&Part>) -> ObjectRequest {
         let guard = replaced.map(|part| Bytes::from(to_vec(part))).unwrap_or_default();
-        let guard = BTreeMap::from([(part_key(number), (guard, i32::from(Compare::Equal as u8)))]);
         let part = (part_key(number), Bytes::from(to_vec(self)));
-        let replaced = replaced.filter(|part| part.size > 0).map(|part| {
-            let extent = Extent { tag: part.tag, len: part.size };
-            (Name::from(format!("o{}", part.tag)), Bytes::from(to_vec(&extent)))
-        });
+        let replaced = replaced
+            .filter(|part| part.size > 0)
+            .map(|part| (Name::from(format!("o{}", part.tag)), Bytes::from(to_vec(&part.extent()))));
         object(pool, id)
             .compare_xattr(STATE, Compare::Equal, OPEN)
-            .op(Op::OmapCmp(guard))
+            .op(compare_all([(part_key(number), guard)]))
             .omap_set([part].into_iter().chain(replaced))
     }
 
     /// The reply to `Upload::read_part`: whether the upload is open, and the part.
     pub fn of_reply(reply: &ObjectReply, number: u32) -> Result<(bool, Option<Part>), DecodeError> {
-        let data = |at: usize| reply.ops.get(at).map(|op| op.data.clone()).unwrap_or_default();
-        let values: BTreeMap<Name, Bytes> = from_slice(&data(1))?;
+        let values: BTreeMap<Name, Bytes> = from_slice(output(reply, 1))?;
         let part = values.get(&part_key(number)).map(|value| from_slice(value)).transpose()?;
-        Ok((data(0) == OPEN, part))
+        Ok((output(reply, 0) == OPEN.as_bytes(), part))
     }
 
     /// Where its bytes are.
@@ -180,17 +175,13 @@ pub struct UploadReader {
 impl UploadReader {
     /// Reads what comes next.
     pub fn request(&self, pool: PoolId, id: Tag) -> ObjectRequest {
-        Upload::read(pool, id, self.after.clone())
+        object(pool, id).get_xattr(STATE).omap_get(self.after.clone(), PAGE)
     }
 
     /// Takes a reply; whether there is more.
     pub fn take(&mut self, reply: &ObjectReply) -> Result<bool, DecodeError> {
-        let data = |at: usize| reply.ops.get(at).map(|op| op.data.clone()).unwrap_or_default();
-        self.is_open = data(0) == OPEN;
-        let data = data(1);
-        let r = &mut Reader::new(&data);
-        let pairs = BTreeMap::<Name, Bytes>::decode(r)?;
-        let more = bool::decode(r)?;
+        self.is_open = output(reply, 0) == OPEN.as_bytes();
+        let (pairs, more) = pairs(output(reply, 1))?;
         for (name, value) in &pairs {
             match name.as_bytes() {
                 b"h" => self.upload = Some(from_slice(value)?),

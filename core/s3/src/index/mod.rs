@@ -228,11 +228,6 @@ impl BucketIndex {
         BucketIndex { limits, ..self }
     }
 
-    /// Whether nothing is under way, so that the machine can be dropped.
-    pub fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.waiting.is_empty()
-    }
-
     /// Takes a request.
     pub fn ask(&mut self, ticket: Ticket, ask: Ask, out: &mut Vec<Effect>) {
         let write = |change| Pending::Write(Box::new(Write::new(ticket, change)));
@@ -409,7 +404,7 @@ impl BucketIndex {
         result: OpResult,
         out: &mut Vec<Effect>,
     ) {
-        match walk.completed(&self.place, result, &mut self.root) {
+        match walk.completed(result, &mut self.root) {
             WalkStep::Continue => self.begin(Pending::Walk(ticket, reloads, walk), out),
             WalkStep::Reload if reloads < RELOADS_MAX => {
                 self.root.forget();

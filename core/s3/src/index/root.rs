@@ -1,11 +1,11 @@
 //! The map of a bucket's leaves, as far as this gateway knows it.
 
 use super::{OpResult, Place, Refusal, output};
-use crate::leaf::{LeafName, LeafRange};
+use crate::leaf::{LeafName, LeafRange, pairs};
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_client::ObjectRequest;
-use nacre_wire::{Decode, Reader, from_slice};
+use nacre_wire::from_slice;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -67,10 +67,7 @@ impl Root {
             true => Refusal::NoSuchBucket,
             false => failure.into(),
         })?;
-        let data = output(&reply, 0)?;
-        let r = &mut Reader::new(data);
-        let pairs = BTreeMap::<Name, Bytes>::decode(r)?;
-        let more = bool::decode(r)?;
+        let (pairs, more) = pairs(output(&reply, 0)?)?;
         for (key, value) in &pairs {
             if let Some(low) = key.as_bytes().strip_prefix(b"l") {
                 self.leaves.insert(Bytes::copy_from_slice(low), from_slice(value)?);

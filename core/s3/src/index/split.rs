@@ -17,14 +17,15 @@
 
 use super::{OpResult, Place, Refusal, is_canceled, output};
 use crate::leaf::{
-    GENERATION, LeafName, LeafRange, RANGE, create_leaf, entry_key, head_key, map_key, tombstone_key,
+    BEHIND, GENERATION, LeafName, LeafRange, RANGE, compare_all, create_leaf, entry_key, head_key, key_of,
+    map_key, named, pairs, tombstone_key,
 };
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::{Name, errno};
 use nacre_client::{Compare, ObjectRequest};
 use nacre_proto::types::Op;
-use nacre_wire::{Decode, Reader, from_slice, to_vec};
+use nacre_wire::{from_slice, to_vec};
 use std::collections::BTreeMap;
 
 /// When leaves are split.
@@ -125,16 +126,15 @@ fn before(kind: u8, key: &[u8]) -> Name {
     // The last of what comes before the key: keys with its prefix and less.
     match key.split_last() {
         None => Name::from(&[kind][..]),
-        Some((0, rest)) => Name::from(&*[&[kind], rest].concat()),
-        Some((last, rest)) => Name::from(&*[&[kind], rest, &[last - 1, 0xff, 0xff]].concat()),
+        Some((0, rest)) => named(kind, rest),
+        Some((last, rest)) => named(kind, &[rest, &[last - 1, BEHIND, BEHIND]].concat()),
     }
 }
 
 impl NewLeaf {
     fn has(&self, name: &Name) -> bool {
-        let key = &name.as_bytes()[1..];
         // An upload's name has its key in front of a zero.
-        let key = key.split(|byte| *byte == 0).next().unwrap_or_default();
+        let key = key_of(name).split(|byte| *byte == 0).next().unwrap_or_default();
         self.range.contains(key)
     }
     fn copying(self, kind: u8) -> Copying {
@@ -178,9 +178,8 @@ impl Split {
             }
             Step::Cut { cut, range } => {
                 let right = Some(self.new_leaf(place, cut, range).name);
-                let generation = range.generation + 1;
-                let ends = LeafRange { high: Some(cut.clone()), right, generation, ..range.clone() };
-                set_range(object(&self.old), range.generation, &ends)
+                let ends = LeafRange { high: Some(cut.clone()), right, ..range.next_generation() };
+                ends.replace(range.generation, object(&self.old))
             }
             Step::Discard => object(&self.new_name(place)).remove(),
             Step::Publish(leaf) => {
@@ -190,7 +189,7 @@ impl Split {
             Step::Resume(name) => object(name).get_xattr(RANGE),
             Step::List(copying) => page(&self.old, &copying.after, self.limits.copy, copying.kind),
             Step::Heads(_, pairs) => {
-                let heads = pairs.keys().map(|name| head_key(&name.as_bytes()[1..]));
+                let heads = pairs.keys().map(|name| head_key(key_of(name)));
                 object(&self.old).omap_get_keys(heads.collect())
             }
             Step::Compare(copying, pairs) => {
@@ -200,18 +199,15 @@ impl Split {
             }
             Step::Write(copying, pairs) => {
                 let cells = pairs.keys().filter(|name| !is_head(name));
-                let absent = || (Bytes::new(), i32::from(Compare::Equal as u8));
-                let guards = cells.flat_map(|name| [tombstone_key(name), name.clone()]);
-                let guards = guards.map(|name| (name, absent())).collect();
+                let absent = cells.flat_map(|name| [tombstone_key(name), name.clone()]);
                 object(&copying.leaf.name)
                     .compare_xattr(GENERATION, Compare::Equal, copying.leaf.range.generation.to_string())
-                    .op(Op::OmapCmp(guards))
+                    .op(compare_all(absent.map(|name| (name, Bytes::new()))))
                     .omap_set(pairs.clone())
             }
             Step::Finish(leaf) => {
-                let generation = leaf.range.generation + 1;
-                let alone = LeafRange { source: None, generation, ..leaf.range.clone() };
-                set_range(object(&leaf.name), leaf.range.generation, &alone)
+                let alone = LeafRange { source: None, ..leaf.range.next_generation() };
+                alone.replace(leaf.range.generation, object(&leaf.name))
             }
             Step::ListTombstones(leaf) => page(&leaf.name, &Name::default(), PAGE, b't'),
             Step::RemoveTombstones(leaf, names) => object(&leaf.name).omap_remove(names.clone()),
@@ -255,10 +251,6 @@ impl Split {
             (Err(failure), Step::Create { .. }) if failure.errno == errno::EEXIST => return Ok(None),
             (Err(failure), _) => return Err(failure.into()),
         };
-        let pairs = |at| -> Result<(BTreeMap<Name, Bytes>, bool), Refusal> {
-            let r = &mut Reader::new(output(&reply, at)?);
-            Ok((BTreeMap::decode(r)?, bool::decode(r)?))
-        };
         Ok(match step {
             Step::Count(counting) => {
                 let range: LeafRange = from_slice(output(&reply, 0)?)?;
@@ -269,7 +261,7 @@ impl Split {
                     // Another gateway has cut the leaf: what was counted may not be in it any more.
                     return Ok(Some(Step::Count(Counting::default())));
                 }
-                let (found, more) = pairs(1)?;
+                let (found, more) = pairs(output(&reply, 1)?)?;
                 self.count(range, found, more, counting)
             }
             Step::Create { cut, range } => Some(Step::Cut { cut, range }),
@@ -283,7 +275,7 @@ impl Split {
                 is_ours.then_some(Step::Publish(NewLeaf { name, range }))
             }
             Step::List(copying) => {
-                let (found, more) = pairs(0)?;
+                let (found, more) = pairs(output(&reply, 0)?)?;
                 listed(copying, found, more)
             }
             Step::Heads(copying, mut found) => {
@@ -302,15 +294,17 @@ impl Split {
             }
             Step::Write(copying, _) => Some(next_page(copying)),
             Step::Finish(leaf) => Some(Step::ListTombstones(leaf)),
-            Step::ListTombstones(leaf) => match pairs(0)?.0.into_keys().collect::<Vec<_>>() {
-                names if names.is_empty() => Some(Step::ListOld(leaf, b'e')),
-                names => Some(Step::RemoveTombstones(leaf, names)),
-            },
+            Step::ListTombstones(leaf) => {
+                match pairs(output(&reply, 0)?)?.0.into_keys().collect::<Vec<_>>() {
+                    names if names.is_empty() => Some(Step::ListOld(leaf, b'e')),
+                    names => Some(Step::RemoveTombstones(leaf, names)),
+                }
+            }
             Step::RemoveTombstones(leaf, _) => Some(Step::ListTombstones(leaf)),
             Step::ListOld(leaf, kind) => {
-                let names = pairs(0)?.0.into_keys().filter(|name| leaf.has(name));
+                let names = pairs(output(&reply, 0)?)?.0.into_keys().filter(|name| leaf.has(name));
                 let with_heads = names.flat_map(|name| {
-                    let head = (kind == b'e').then(|| head_key(&name.as_bytes()[1..]));
+                    let head = (kind == b'e').then(|| head_key(key_of(&name)));
                     [Some(name), head].into_iter().flatten()
                 });
                 match (with_heads.collect::<Vec<_>>(), kind) {
@@ -334,7 +328,7 @@ impl Split {
         let last = found.keys().next_back().cloned();
         let stride = (self.limits.leaf_max / SAMPLE).max(1);
         for name in found.keys() {
-            let key = &name.as_bytes()[1..];
+            let key = key_of(name);
             if range.contains(key) {
                 if count.is_multiple_of(stride) {
                     sample.push(Bytes::copy_from_slice(key));
@@ -375,7 +369,7 @@ fn listed(mut copying: Copying, found: BTreeMap<Name, Bytes>, more: bool) -> Opt
 /// The pairs of keys that the new leaf neither has nor had.
 fn lacking(copying: Copying, found: BTreeMap<Name, Bytes>, there: &BTreeMap<Name, Bytes>) -> Step {
     let is_known = |name: &Name| {
-        let cell = if is_head(name) { entry_key(&name.as_bytes()[1..]) } else { name.clone() };
+        let cell = if is_head(name) { entry_key(key_of(name)) } else { name.clone() };
         there.contains_key(&tombstone_key(&cell)) || there.contains_key(&cell)
     };
     let wanted: BTreeMap<Name, Bytes> = found.into_iter().filter(|(name, _)| !is_known(name)).collect();
@@ -388,13 +382,6 @@ fn next_page(copying: Copying) -> Step {
         (false, b'e') => Step::List(copying.leaf.copying(b'u')),
         (false, _) => Step::Finish(copying.leaf),
     }
-}
-
-/// Changes a leaf's range, if it still has this generation.
-fn set_range(leaf: ObjectRequest, generation: u64, range: &LeafRange) -> ObjectRequest {
-    leaf.compare_xattr(GENERATION, Compare::Equal, generation.to_string())
-        .set_xattr(RANGE, to_vec(range))
-        .set_xattr(GENERATION, range.generation.to_string())
 }
 
 #[cfg(test)]

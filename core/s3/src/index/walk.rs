@@ -2,7 +2,8 @@
 
 use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, object_of, output};
 use crate::leaf::{
-    GENERATION, Garbage, LeafName, LeafRange, RANGE, entry_key, garbage_due, head_key, tombstone_key,
+    Garbage, LeafName, LeafRange, RANGE, entry_key, garbage_due, head_key, key_of, named, pairs,
+    tombstone_key,
 };
 use crate::listing::{PageBuilder, PageRequest};
 use crate::record::{Counters, Object};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use nacre_base::{Name, errno};
 use nacre_client::{ObjectReply, ObjectRequest};
 use nacre_proto::types::Op;
-use nacre_wire::{Decode, Reader, from_slice, to_vec};
+use nacre_wire::from_slice;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many pairs are read at once where no page says how many.
@@ -114,26 +115,15 @@ impl Walk {
     pub fn restart(&mut self) {
         self.source = None;
         match &mut self.kind {
-            Kind::Get(get) => *get = Get::default(),
+            Kind::Get(get) => return *get = Get::default(),
             // What is in the page stays good.
-            Kind::Page(page) => page.from_source = None,
-            Kind::Totals(sum) => {
-                *sum = Counters::default();
-                self.at = Bytes::new();
-            }
-            Kind::Garbage { found, .. } => {
-                found.clear();
-                self.at = Bytes::new();
-            }
-            Kind::Leaves(found) => {
-                found.clear();
-                self.at = Bytes::new();
-            }
-            Kind::Seal(seal) => {
-                *seal = Seal::default();
-                self.at = Bytes::new();
-            }
+            Kind::Page(page) => return page.from_source = None,
+            Kind::Totals(sum) => *sum = Counters::default(),
+            Kind::Garbage { found, .. } => found.clear(),
+            Kind::Leaves(found) => found.clear(),
+            Kind::Seal(seal) => *seal = Seal::default(),
         }
+        self.at = Bytes::new();
     }
 
     /// The request of the next step.
@@ -151,41 +141,31 @@ impl Walk {
             }
             Kind::Page(page) => {
                 let kind = if page.request.of_uploads { b'u' } else { b'e' };
-                let after = Name::from(&*[&[kind], &**page.builder.after()].concat());
-                let prefix = Name::from(&*[&[kind], &*page.request.prefix].concat());
+                let after = named(kind, page.builder.after());
+                let tombstones = Op::OmapGetVals {
+                    after: tombstone_key(&after),
+                    max: PAIRS,
+                    prefix: Name::from(&[b't', kind][..]),
+                };
+                let prefix = named(kind, &page.request.prefix);
                 let max = page.builder.batch();
                 let request = request.get_xattr(RANGE).op(Op::OmapGetVals { after, max, prefix });
-                match page.from_source {
-                    Some(_) => {
-                        let after = tombstone_key(&Name::from(&*[&[kind], &**page.builder.after()].concat()));
-                        let prefix = Name::from(&[b't', kind][..]);
-                        request.op(Op::OmapGetVals { after, max: PAIRS, prefix })
-                    }
-                    None => request,
-                }
+                if page.from_source.is_some() { request.op(tombstones) } else { request }
             }
             Kind::Leaves(_) => request.get_xattr(RANGE),
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
             Kind::Seal(Seal { ready: None }) => all_of(all_of(request.get_xattr(RANGE), b"e", 1), b"u", 1),
-            Kind::Seal(Seal { ready: Some((range, version)) }) => request
-                .assert_version(*version)
-                .set_xattr(RANGE, to_vec(range))
-                .set_xattr(GENERATION, range.generation.to_string()),
+            Kind::Seal(Seal { ready: Some((range, version)) }) => range.put(request.assert_version(*version)),
         }
     }
 
     /// Takes the result of a step.
-    pub fn completed(&mut self, place: &Place, result: OpResult, root: &mut Root) -> WalkStep {
-        self.try_completed(place, result, root).unwrap_or_else(|refusal| done(Err(refusal)))
+    pub fn completed(&mut self, result: OpResult, root: &mut Root) -> WalkStep {
+        self.next(result, root).unwrap_or_else(|refusal| done(Err(refusal)))
     }
 
-    fn try_completed(
-        &mut self,
-        _place: &Place,
-        result: OpResult,
-        root: &mut Root,
-    ) -> Result<WalkStep, Refusal> {
+    fn next(&mut self, result: OpResult, root: &mut Root) -> Result<WalkStep, Refusal> {
         let reply = match result {
             Ok(reply) => reply,
             Err(failure) if failure.is_not_found() => {
@@ -204,7 +184,7 @@ impl Walk {
         if let Kind::Seal(seal) = &mut self.kind
             && let Some((range, _)) = seal.ready.take()
         {
-            return Ok(self.next_leaf(&range).unwrap_or_else(|| done(Ok(Answer::Done))));
+            return Ok(self.leaf_done(&range));
         }
         if self.source.is_some() {
             return self.on_source(&reply);
@@ -219,52 +199,57 @@ impl Walk {
             Kind::Get(_) => self.on_object(&reply, range),
             Kind::Page(_) => self.on_page(&reply, range),
             Kind::Totals(sum) => {
-                for value in pairs(&reply, 1)?.0.values() {
+                for value in pairs(output(&reply, 1)?)?.0.values() {
                     sum.add(from_slice(value)?);
                 }
-                let sum = *sum;
-                Ok(self.next_leaf(&range).unwrap_or_else(|| done(Ok(Answer::Totals(sum)))))
+                Ok(self.leaf_done(&range))
             }
             Kind::Leaves(found) => {
                 found.push(leaf);
-                let found = found.clone();
-                Ok(self.next_leaf(&range).unwrap_or_else(|| done(Ok(Answer::Leaves(found)))))
+                Ok(self.leaf_done(&range))
             }
             Kind::Garbage { now, max, found } => {
-                for (key, value) in pairs(&reply, 1)?.0 {
+                for (key, value) in pairs(output(&reply, 1)?)?.0 {
                     if found.len() < *max && garbage_due(&key).is_some_and(|due| due <= *now) {
                         let garbage = from_slice(&value)?;
                         found.push(GarbageItem { leaf: leaf.clone(), key, garbage });
                     }
                 }
                 let is_full = found.len() >= *max;
-                let next = if is_full { None } else { self.next_leaf(&range) };
-                Ok(next.unwrap_or_else(|| self.garbage_found()))
+                Ok(if is_full { self.all_done() } else { self.leaf_done(&range) })
             }
             Kind::Seal(seal) => {
-                let is_empty = pairs(&reply, 1)?.0.is_empty() && pairs(&reply, 2)?.0.is_empty();
-                if !is_empty || range.source.is_some() {
+                let is_empty = |at| Ok::<_, Refusal>(pairs(output(&reply, at)?)?.0.is_empty());
+                if !is_empty(1)? || !is_empty(2)? || range.source.is_some() {
                     return Err(Refusal::NotEmpty);
                 }
-                let generation = range.generation + 1;
-                let sealed = LeafRange { is_sealed: true, generation, ..range };
+                let sealed = LeafRange { is_sealed: true, ..range.next_generation() };
                 seal.ready = Some((sealed, reply.user_version));
                 Ok(WalkStep::Continue)
             }
         }
     }
 
-    fn garbage_found(&mut self) -> WalkStep {
-        match &mut self.kind {
-            Kind::Garbage { found, .. } => done(Ok(Answer::Garbage(std::mem::take(found)))),
-            _ => WalkStep::Continue,
+    /// Goes on with the leaf behind this one, if there is one.
+    fn leaf_done(&mut self, range: &LeafRange) -> WalkStep {
+        match &range.high {
+            None => self.all_done(),
+            Some(high) => {
+                self.at = high.clone();
+                WalkStep::Continue
+            }
         }
     }
 
-    /// Goes on with the leaf behind this one, if there is one.
-    fn next_leaf(&mut self, range: &LeafRange) -> Option<WalkStep> {
-        self.at = range.high.clone()?;
-        Some(WalkStep::Continue)
+    /// The answer to a request that goes along all leaves.
+    fn all_done(&mut self) -> WalkStep {
+        done(Ok(match &mut self.kind {
+            Kind::Totals(sum) => Answer::Totals(*sum),
+            Kind::Garbage { found, .. } => Answer::Garbage(std::mem::take(found)),
+            Kind::Leaves(found) => Answer::Leaves(std::mem::take(found)),
+            Kind::Seal(_) => Answer::Done,
+            Kind::Get(_) | Kind::Page(_) => unreachable!("a request about one key or a range"),
+        }))
     }
 
     fn source_is_gone(&mut self) -> WalkStep {
@@ -288,7 +273,7 @@ impl Walk {
                 Ok(WalkStep::Continue)
             }
             Kind::Page(page) => {
-                page.from_source = Some(pairs(reply, 1)?);
+                page.from_source = Some(pairs(output(reply, 1)?)?);
                 Ok(WalkStep::Continue)
             }
             _ => Ok(WalkStep::Continue),
@@ -319,12 +304,12 @@ impl Walk {
             self.source = Some(source.clone());
             return Ok(WalkStep::Continue);
         }
-        let (mut merged, mut more) = pairs(reply, 1)?;
+        let (mut merged, mut more) = pairs(output(reply, 1)?)?;
         let mut complete_up_to = if more { merged.keys().next_back().cloned() } else { None };
         if let (Some((in_source, source_has_more)), true) = (from_source, range.source.is_some()) {
-            let (tombstones, more_tombstones) = pairs(reply, 2)?;
+            let (tombstones, more_tombstones) = pairs(output(reply, 2)?)?;
             if let (true, Some(last)) = (more_tombstones, tombstones.keys().next_back()) {
-                let last = Name::from(&last.as_bytes()[1..]);
+                let last = Name::from(key_of(last));
                 complete_up_to = complete_up_to.into_iter().chain([last]).min();
                 more = true;
             }
@@ -340,20 +325,20 @@ impl Walk {
             }
         }
         for (name, value) in &merged {
-            let key = Bytes::copy_from_slice(&name.as_bytes()[1..]);
+            let key = Bytes::copy_from_slice(key_of(name));
             let is_read = complete_up_to.as_ref().is_none_or(|last| name <= last);
             if is_read && range.contains(&key) {
                 page.builder.add(&key, value);
             }
         }
         if let Some(last) = &complete_up_to {
-            page.builder.skip_to(&last.as_bytes()[1..]);
+            page.builder.skip_to(key_of(last));
         }
         let builder = &page.builder;
         let ends = range.high.as_ref().is_none_or(|high| builder.is_past(high));
         let high = range.high.clone().unwrap_or_default();
         // What a split has left behind the end of the leaf is of no interest.
-        let is_behind = |name: &Name| !high.is_empty() && name.as_bytes()[1..] >= *high;
+        let is_behind = |name: &Name| !high.is_empty() && *key_of(name) >= *high;
         let leaf_is_done = !more || complete_up_to.as_ref().is_some_and(is_behind);
         if builder.is_full() || (leaf_is_done && ends) {
             let request = PageRequest::default();
@@ -368,12 +353,6 @@ impl Walk {
 
 fn is_stale(failure: &nacre_client::Failure) -> bool {
     is_canceled(failure) || failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW
-}
-
-/// The output of `OmapGetVals`: pairs, and whether there are more.
-fn pairs(reply: &ObjectReply, at: usize) -> Result<(BTreeMap<Name, Bytes>, bool), Refusal> {
-    let r = &mut Reader::new(output(reply, at)?);
-    Ok((BTreeMap::decode(r)?, bool::decode(r)?))
 }
 
 fn object(reply: &ObjectReply, key: &[u8]) -> Result<Option<Object>, Refusal> {

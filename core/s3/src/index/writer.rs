@@ -2,12 +2,11 @@
 
 use super::change::{Change, Decision, Edit, KeyState};
 use super::{Answer, Effect, OpResult, Place, Refusal, Ticket, is_canceled, output};
-use crate::leaf::{GENERATION, LeafName, LeafRange, RANGE, counters_key};
+use crate::leaf::{GENERATION, LeafName, LeafRange, RANGE, compare_all, counters_key};
 use crate::record::Counters;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_client::{Compare, ObjectReply, ObjectRequest};
-use nacre_proto::types::Op;
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -413,10 +412,9 @@ fn write(
             all.set.insert(own, to_vec(&counters).into());
         }
     }
-    let guards = all.guards.into_iter().map(|(name, value)| (name, (value, i32::from(Compare::Equal as u8))));
     let mut request = ObjectRequest::new(place.pool, leaf.0.as_str())
         .compare_xattr(GENERATION, Compare::Equal, range.generation.to_string())
-        .op(Op::OmapCmp(guards.collect()))
+        .op(compare_all(all.guards))
         .omap_set(all.set);
     if !all.remove.is_empty() {
         request = request.omap_remove(all.remove);

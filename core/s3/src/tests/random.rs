@@ -111,7 +111,6 @@ impl Run {
             self.world.complete(gateway, op, result);
         }
         self.now += 1;
-        self.world.done.extend(Vec::new());
         let done = self.world.settle();
         self.world.done = done;
         self.take_answers();
