@@ -24,7 +24,7 @@ mod tests;
 pub use account::{Bucket, User};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
-pub use index::{Answer, Ask, BucketIndex, Effect, GarbageItem, Limits, NewObject, OpId, Refusal, Ticket};
+pub use index::{Answer, Ask, BucketIndex, Change, Effect, GarbageItem, OpId, Refusal, Ticket};
 pub use leaf::{Garbage, LeafName, create_bucket};
 pub use listing::{Item, Page, PageRequest};
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};

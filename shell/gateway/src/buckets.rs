@@ -11,7 +11,7 @@ use crate::store::{Pools, Store, now, read_record};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
-use nacre_s3::{Answer, Ask, Bucket, Item, PageRequest, Tag, create_bucket};
+use nacre_s3::{Answer, Ask, Bucket, Change, Item, PageRequest, Tag, create_bucket};
 use nacre_wire::{from_slice, to_vec};
 use s3s::{S3Error, S3Result, s3_error};
 use std::collections::HashMap;
@@ -168,7 +168,7 @@ impl Buckets {
             for item in &uploads.items {
                 let Item::Key(name, _) = item else { continue };
                 let Some((key, id)) = upload_of(name) else { continue };
-                match bucket.index.ask(Ask::AbortUpload { key, id }).await {
+                match bucket.index.ask(Ask::Change(Change::AbortUpload { key, id })).await {
                     Ok(_) | Err(nacre_s3::Refusal::NoSuchUpload) => {}
                     Err(refusal) => return Err(errors::of_refusal(&refusal)),
                 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use nacre_s3::{
-    Answer, Ask, Body, Condition, Entry, Etags, Head, NewObject, NotRead, Object, ReadCondition, Refusal, Tag,
+    Answer, Ask, Body, Change, Condition, Entry, Etags, Head, NotRead, Object, ReadCondition, Refusal, Tag,
 };
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
@@ -304,9 +304,9 @@ impl Core {
             checksum: checksum.algorithm.clone(),
         };
         let head = Head { checksum: Some(checksum.clone()), body, ..head };
-        let object = Box::new(NewObject { entry: entry.clone(), head });
+        let object = Box::new(Object { entry: entry.clone(), head });
         let due = now() + self.grace_millis();
-        let put = Ask::Put { key, object, condition, due, upload: None };
+        let put = Ask::Change(Change::Put { key, object, condition, due, upload: None });
         let data = data.hand_over();
         match bucket.index.ask(put).await {
             Ok(_) => Ok((entry, checksum)),
@@ -392,7 +392,7 @@ impl Core {
 
     async fn delete(&self, bucket: &OpenBucket, key: &str, condition: Condition) -> S3Result<()> {
         let (tag, due) = (self.store.new_tag(), now() + self.grace_millis());
-        let delete = Ask::Delete { key: key_of(key)?, condition, due, tag };
+        let delete = Ask::Change(Change::Delete { key: key_of(key)?, condition, due, tag });
         bucket.index.ask(delete).await.map(drop).map_err(|refusal| self.refused(bucket, &refusal))
     }
 
@@ -508,12 +508,12 @@ impl Core {
             };
             let checksum = source.head.checksum.clone();
             let head = Head { headers, tags, upload: None, ..source.head };
-            let object = Box::new(NewObject { entry: entry.clone(), head });
+            let object = Box::new(Object { entry: entry.clone(), head });
             // Its data may be garbage when it was replaced meanwhile.
             let unchanged = keeps_data.then_some(source.entry.tag);
             let condition = Condition { tag: unchanged, ..Condition::default() };
             let due = now() + self.grace_millis();
-            let put = Ask::Put { key, object, condition, due, upload: None };
+            let put = Ask::Change(Change::Put { key, object, condition, due, upload: None });
             bucket.index.ask(put).await.map_err(|refusal| match refusal {
                 Refusal::PreconditionFailed | Refusal::NoSuchKey => {
                     s3_error!(OperationAborted, "The object was changed at the same time. Please try again.")

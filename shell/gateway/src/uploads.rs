@@ -19,8 +19,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use nacre_base::errno;
 use nacre_s3::{
-    Answer, Ask, Body, Checksum, Entry, Head, Item, NewObject, PageRequest, Part, ReadCondition, Refusal,
-    Tag, Upload, UploadReader, UploadState,
+    Answer, Ask, Body, Change, Checksum, Entry, Head, Item, Object, PageRequest, Part, ReadCondition,
+    Refusal, Tag, Upload, UploadReader, UploadState,
 };
 use nacre_wire::{from_slice, to_vec};
 use s3s::crypto::{Checksum as _, Md5};
@@ -107,7 +107,7 @@ impl Core {
         let failed = |failure| errors::of_failure(&failure);
         index.run(upload.create(index.id(), id)).await.map_err(failed)?;
         let record = Bytes::from(to_vec(&upload));
-        let add = Ask::AddUpload { key, id, record };
+        let add = Ask::Change(Change::AddUpload { key, id, record });
         bucket.index.ask(add).await.map_err(|refusal| self.refused(&bucket, &refusal))?;
         let kind = if is_full_object { "FULL_OBJECT" } else { "COMPOSITE" };
         Ok(S3Response::new(CreateMultipartUploadOutput {
@@ -327,13 +327,13 @@ impl Core {
             parts: chosen.iter().map(|part| part.size).collect(),
             upload: Some(id),
         };
-        let put = Ask::Put {
+        let put = Ask::Change(Change::Put {
             key: key.clone(),
-            object: Box::new(NewObject { entry: entry.clone(), head }),
+            object: Box::new(Object { entry: entry.clone(), head }),
             condition: condition(input.if_match, input.if_none_match),
             due: now() + self.grace_millis(),
             upload: Some(id),
-        };
+        });
         match bucket.index.ask(put).await {
             Ok(_) => {}
             Err(refusal @ (Refusal::PreconditionFailed | Refusal::NoSuchKey)) => {
@@ -375,7 +375,7 @@ impl Core {
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
         let (id, key) = (id_of(&req.input.upload_id)?, key_of(&req.input.key)?);
-        let abort = Ask::AbortUpload { key, id };
+        let abort = Ask::Change(Change::AbortUpload { key, id });
         bucket.index.ask(abort).await.map_err(|refusal| self.refused(&bucket, &refusal))?;
         // Parts are refused from now on. Nothing is lost if this fails: the removal does it again.
         let index = &self.store.existing().await?.index;

@@ -3,26 +3,26 @@
 use super::{Answer, Refusal, object_of};
 use crate::condition::{Condition, Unmet};
 use crate::leaf::{Garbage, LeafRange, entry_key, garbage_key, head_key, tombstone_key, upload_key};
-use crate::record::{Body, Counters, Entry, Extent, Head};
+use crate::record::{Body, Counters, Extent, Object};
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An object that is to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewObject {
-    pub entry: Entry,
-    pub head: Head,
-}
-
-/// A write of one key. See `Ask`.
+/// A write of one key.
+///
+/// `due` is the time from which the data of a replaced or deleted object may be removed: milliseconds since
+/// 1970, by the clock of the gateway that writes.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Put { key: Bytes, object: Box<NewObject>, condition: Condition, due: u64, upload: Option<Tag> },
+    /// Makes or replaces an object. With `upload`, that upload must be open, and this completes it.
+    Put { key: Bytes, object: Box<Object>, condition: Condition, due: u64, upload: Option<Tag> },
+    /// Deletes an object, if there is one. `tag` names this write.
     Delete { key: Bytes, condition: Condition, due: u64, tag: Tag },
+    /// Adds an open upload to the list. `record` is its encoded `Upload`.
     AddUpload { key: Bytes, id: Tag, record: Bytes },
+    /// Ends an open upload. Its parts become garbage at once.
     AbortUpload { key: Bytes, id: Tag },
 }
 
@@ -84,10 +84,10 @@ impl KeyState {
         self.upload.in_source = change.upload().and_then(|id| values.get(&upload_key(key, id)).cloned());
     }
 
-    fn current(&self) -> Result<Option<(Entry, Head)>, Refusal> {
+    fn current(&self) -> Result<Option<Object>, Refusal> {
         let Some(entry) = self.entry.value() else { return Ok(None) };
         let head = if self.entry.here.is_some() { &self.head } else { &self.head_in_source };
-        object_of(entry, head.as_ref()).map(|object| Some((object.entry, object.head)))
+        object_of(entry, head.as_ref()).map(Some)
     }
 }
 
@@ -110,7 +110,7 @@ pub enum Decision {
 
 impl Change {
     /// The key that it changes.
-    pub fn key(&self) -> &Bytes {
+    pub(super) fn key(&self) -> &Bytes {
         match self {
             Change::Put { key, .. }
             | Change::Delete { key, .. }
@@ -120,7 +120,7 @@ impl Change {
     }
 
     /// About how much the change adds to an operation.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Change::Put { key, object, .. } => {
                 let inline = match &object.head.body {
@@ -135,7 +135,7 @@ impl Change {
     }
 
     /// Whether it can be tried on the assumption that the key does not exist.
-    pub fn is_blind(&self) -> bool {
+    pub(super) fn is_blind(&self) -> bool {
         match self {
             Change::Put { condition, upload, .. } => {
                 upload.is_none() && (condition.is_none() || condition.wants_absence())
@@ -158,7 +158,7 @@ impl Change {
     }
 
     /// The omap keys that it is decided on.
-    pub fn reads(&self) -> Vec<Name> {
+    pub(super) fn reads(&self) -> Vec<Name> {
         let key = self.key();
         let entry = self.is_of_object().then(|| entry_key(key));
         let upload = self.upload().map(|id| upload_key(key, id));
@@ -169,7 +169,7 @@ impl Change {
     }
 
     /// Picks what it needs from the values that were read.
-    pub fn state(&self, values: &BTreeMap<Name, Bytes>) -> KeyState {
+    pub(super) fn state(&self, values: &BTreeMap<Name, Bytes>) -> KeyState {
         let key = self.key();
         KeyState {
             entry: Cell::read(values, &entry_key(key)),
@@ -180,20 +180,20 @@ impl Change {
     }
 
     /// Whether the leaf that keys are taken over from must be read as well.
-    pub fn needs_source(&self, state: &KeyState) -> bool {
+    pub(super) fn needs_source(&self, state: &KeyState) -> bool {
         self.is_of_object() && state.entry.needs_source()
             || self.upload().is_some() && state.upload.needs_source()
     }
 
     /// Whether neither the leaf nor its source had what the change is about, and nothing says that it was
     /// removed.
-    pub fn lacks_value(&self, state: &KeyState) -> bool {
+    pub(super) fn lacks_value(&self, state: &KeyState) -> bool {
         self.is_of_object() && state.entry.lacks_value()
             || self.upload().is_some() && state.upload.lacks_value()
     }
 
     /// What the change does, if the key is in this state.
-    pub fn decide(&self, state: &KeyState, range: &LeafRange) -> Decision {
+    pub(super) fn decide(&self, state: &KeyState, range: &LeafRange) -> Decision {
         self.try_decide(state, range).unwrap_or_else(|refusal| Decision::Done(Err(refusal)))
     }
 
@@ -219,14 +219,14 @@ impl Change {
                 discard(&mut edit, current.as_ref(), object.head.body.extents(), *due);
                 edit.set.insert(entry_key(key), to_vec(&object.entry).into());
                 edit.set.insert(head_key(key), to_vec(&object.head).into());
-                let before = current.as_ref().map(|(entry, _)| entry);
+                let before = current.as_ref().map(|object| &object.entry);
                 edit.counters = Counters::of_change(before, Some(&object.entry));
                 Ok(Decision::Write(edit, Answer::Put { replaced: current.is_some() }))
             }
             Change::Delete { condition, due, tag, .. } => {
                 let current = state.current()?;
                 check(condition, current.as_ref())?;
-                let Some((entry, _)) = &current else {
+                let Some(Object { entry, .. }) = &current else {
                     return Ok(Decision::Done(Ok(Answer::Deleted { existed: false })));
                 };
                 state.entry.guard(&mut edit, &entry_key(key), range);
@@ -245,16 +245,16 @@ impl Change {
     }
 }
 
-fn check(condition: &Condition, current: Option<&(Entry, Head)>) -> Result<(), Refusal> {
-    condition.check(current.map(|(entry, _)| entry)).map_err(|unmet| match unmet {
+fn check(condition: &Condition, current: Option<&Object>) -> Result<(), Refusal> {
+    condition.check(current.map(|object| &object.entry)).map_err(|unmet| match unmet {
         Unmet::Missing => Refusal::NoSuchKey,
         Unmet::Failed => Refusal::PreconditionFailed,
     })
 }
 
 /// Notes that the data of a replaced object may be removed at `due`, but for what its successor has as well.
-fn discard(edit: &mut Edit, replaced: Option<&(Entry, Head)>, kept: &[Extent], due: u64) {
-    let Some((entry, head)) = replaced else { return };
+fn discard(edit: &mut Edit, replaced: Option<&Object>, kept: &[Extent], due: u64) {
+    let Some(Object { entry, head }) = replaced else { return };
     let kept: BTreeSet<Tag> = kept.iter().map(|extent| extent.tag).collect();
     let extents = head.body.extents().iter().copied();
     let unused: Vec<Extent> = extents.filter(|extent| !kept.contains(&extent.tag)).collect();

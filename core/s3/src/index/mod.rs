@@ -20,17 +20,15 @@ mod split;
 mod walk;
 mod writer;
 
-pub use change::NewObject;
+pub use change::Change;
 pub use split::Limits;
 pub use walk::GarbageItem;
 
-use crate::condition::Condition;
 use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
 use crate::record::{Body, Counters, Entry, Head, Object};
 use crate::tag::Tag;
 use bytes::Bytes;
-use change::Change;
 use nacre_base::{Name, PoolId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest};
 use nacre_wire::from_slice;
@@ -51,49 +49,18 @@ pub struct Ticket(pub u64);
 /// What is asked about a bucket.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// Makes or replaces an object. What it replaces becomes garbage at `due`. With `upload`, the upload must
-    /// be open, and this completes it.
-    Put {
-        key: Bytes,
-        object: Box<NewObject>,
-        condition: Condition,
-        due: u64,
-        upload: Option<Tag>,
-    },
-    /// Deletes an object, if there is one.
-    Delete {
-        key: Bytes,
-        condition: Condition,
-        due: u64,
-        tag: Tag,
-    },
-    /// Adds an open upload to the list.
-    AddUpload {
-        key: Bytes,
-        id: Tag,
-        record: Bytes,
-    },
-    /// Ends an open upload. Its parts become garbage at once.
-    AbortUpload {
-        key: Bytes,
-        id: Tag,
-    },
-    Get {
-        key: Bytes,
-    },
+    /// Writes a key.
+    Change(Change),
+    /// Reads an object.
+    Get { key: Bytes },
+    /// Lists objects or open uploads.
     Page(PageRequest),
     /// The number of objects, and their size.
     Totals,
     /// Garbage that is due at this time, at most so many.
-    Garbage {
-        now: u64,
-        max: usize,
-    },
+    Garbage { now: u64, max: usize },
     /// Forgets garbage that was removed.
-    ForgetGarbage {
-        leaf: LeafName,
-        keys: Vec<Name>,
-    },
+    ForgetGarbage { leaf: LeafName, keys: Vec<Name> },
     /// Makes every leaf refuse writes, if the bucket is empty.
     Seal,
     /// The leaves, from the lowest keys to the highest.
@@ -224,21 +191,16 @@ impl BucketIndex {
     }
 
     /// Splits leaves at other sizes.
+    #[cfg(test)]
     pub fn with_limits(self, limits: Limits) -> BucketIndex {
         BucketIndex { limits, ..self }
     }
 
     /// Takes a request.
     pub fn ask(&mut self, ticket: Ticket, ask: Ask, out: &mut Vec<Effect>) {
-        let write = |change| Pending::Write(Box::new(Write::new(ticket, change)));
         let walk = |walk| Pending::Walk(ticket, 0, Box::new(walk));
         let pending = match ask {
-            Ask::Put { key, object, condition, due, upload } => {
-                write(Change::Put { key, object, condition, due, upload })
-            }
-            Ask::Delete { key, condition, due, tag } => write(Change::Delete { key, condition, due, tag }),
-            Ask::AddUpload { key, id, record } => write(Change::AddUpload { key, id, record }),
-            Ask::AbortUpload { key, id } => write(Change::AbortUpload { key, id }),
+            Ask::Change(change) => Pending::Write(Box::new(Write::new(ticket, change))),
             Ask::Get { key } => walk(Walk::get(key)),
             Ask::Page(request) => walk(Walk::page(request)),
             Ask::Totals => walk(Walk::totals()),

@@ -6,10 +6,10 @@ mod model;
 mod random;
 
 use crate::condition::{Condition, Etags};
-use crate::index::{Answer, Ask, Limits, NewObject, Refusal};
+use crate::index::{Answer, Ask, Change, Limits, Refusal};
 use crate::leaf::{Garbage, LeafName};
 use crate::listing::{Item, PageRequest};
-use crate::record::{Body, Counters, Entry, Extent, Head};
+use crate::record::{Body, Counters, Entry, Extent, Head, Object};
 use crate::tag::Tag;
 use bytes::Bytes;
 use model::{BUCKET, World};
@@ -23,7 +23,7 @@ pub fn tag(sequence: u64) -> Tag {
 }
 
 /// An object with this tag, and data of this size; none for an inline body.
-pub fn object(tag: Tag, data: Option<u64>) -> Box<NewObject> {
+pub fn object(tag: Tag, data: Option<u64>) -> Box<Object> {
     let entry = Entry {
         tag,
         size: data.unwrap_or(1),
@@ -37,18 +37,19 @@ pub fn object(tag: Tag, data: Option<u64>) -> Box<NewObject> {
         Some(len) => Body::Data(vec![Extent { tag, len }]),
         None => Body::Inline(Bytes::from_static(b"x")),
     };
-    Box::new(NewObject { entry, head: Head { body, ..Head::default() } })
+    Box::new(Object { entry, head: Head { body, ..Head::default() } })
 }
 
 /// A request for a PUT.
-pub fn put(key: &str, object: Box<NewObject>, condition: Condition) -> Ask {
-    Ask::Put { key: Bytes::copy_from_slice(key.as_bytes()), object, condition, due: 5, upload: None }
+pub fn put(key: &str, object: Box<Object>, condition: Condition) -> Ask {
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    Ask::Change(Change::Put { key, object, condition, due: 5, upload: None })
 }
 
 /// A request for a DELETE.
 pub fn delete(key: &str) -> Ask {
     let key = Bytes::copy_from_slice(key.as_bytes());
-    Ask::Delete { key, condition: Condition::default(), due: 5, tag: tag(999) }
+    Ask::Change(Change::Delete { key, condition: Condition::default(), due: 5, tag: tag(999) })
 }
 
 /// The condition that there is no object.
@@ -145,15 +146,15 @@ fn complete_or_abort_ends_an_upload_but_not_both() {
     for aborts_first in [false, true] {
         let mut world = World::new(2);
         let id = tag(50);
-        world.ask(0, Ask::AddUpload { key: "k".into(), id, record: "r".into() }).unwrap();
-        let complete = Ask::Put {
+        world.ask(0, Ask::Change(Change::AddUpload { key: "k".into(), id, record: "r".into() })).unwrap();
+        let complete = Ask::Change(Change::Put {
             key: "k".into(),
             object: object(tag(1), Some(3)),
             condition: Condition::default(),
             due: 5,
             upload: Some(id),
-        };
-        let abort = Ask::AbortUpload { key: "k".into(), id };
+        });
+        let abort = Ask::Change(Change::AbortUpload { key: "k".into(), id });
         let (first, second) = if aborts_first { (abort, complete) } else { (complete, abort) };
         world.ask(0, first).unwrap();
         assert_eq!(world.ask(1, second), Err(Refusal::NoSuchUpload));
@@ -298,7 +299,7 @@ fn pages_of_uploads_go_on_behind_a_common_prefix() {
     let mut world = World::new(1);
     for (n, key) in ["photos/1", "photos/2", "z"].into_iter().enumerate() {
         let (key, id) = (Bytes::from(key), tag(n as u64));
-        world.ask(0, Ask::AddUpload { key, id, record: "r".into() }).unwrap();
+        world.ask(0, Ask::Change(Change::AddUpload { key, id, record: "r".into() })).unwrap();
     }
     let request = || PageRequest { delimiter: "/".into(), max: 1, ..PageRequest::default() };
     let first = names(&mut world, request().uploads_behind("", None));
