@@ -133,7 +133,8 @@ impl Decode for Garbage {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         r.versioned("s3 garbage", 1, |r, _| match u8::decode(r)? {
             0 => Ok(Garbage::Data(Vec::decode(r)?)),
-            _ => Ok(Garbage::Upload { id: Tag::decode(r)?, kept: Vec::decode(r)? }),
+            1 => Ok(Garbage::Upload { id: Tag::decode(r)?, kept: Vec::decode(r)? }),
+            kind => Err(DecodeError::BadValue { what: "s3 garbage", value: kind.into() }),
         })
     }
 }

@@ -94,7 +94,8 @@ impl Decode for Body {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         r.versioned("s3 body", 1, |r, _| match u8::decode(r)? {
             0 => Ok(Body::Inline(Bytes::decode(r)?)),
-            _ => Ok(Body::Data(Vec::decode(r)?)),
+            1 => Ok(Body::Data(Vec::decode(r)?)),
+            kind => Err(DecodeError::BadValue { what: "s3 body", value: kind.into() }),
         })
     }
 }
@@ -124,6 +125,23 @@ pub struct Object {
     pub head: Head,
 }
 
+impl Object {
+    /// Whether its body and its parts have as many bytes as the entry says.
+    pub(crate) fn is_whole(&self) -> bool {
+        let body = match &self.head.body {
+            Body::Inline(bytes) => Some(bytes.len() as u64),
+            Body::Data(extents) => sum(extents.iter().map(|extent| extent.len)),
+        };
+        let parts = &self.head.parts;
+        let size = Some(self.entry.size);
+        body == size && (parts.is_empty() || sum(parts.iter().copied()) == size)
+    }
+}
+
+fn sum(mut sizes: impl Iterator<Item = u64>) -> Option<u64> {
+    sizes.try_fold(0, u64::checked_add)
+}
+
 /// How many objects and bytes there are. Each gateway counts its own changes, so a count may be negative; the
 /// sum over all gateways and leaves is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,8 +154,8 @@ versioned_fields!(Counters, "s3 counters", objects, bytes);
 impl Counters {
     /// Adds what another counter counts.
     pub fn add(&mut self, other: Counters) {
-        self.objects += other.objects;
-        self.bytes += other.bytes;
+        self.objects = self.objects.wrapping_add(other.objects);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
     }
     /// What changes when one entry takes the place of another.
     pub fn of_change(before: Option<&Entry>, after: Option<&Entry>) -> Counters {

@@ -26,7 +26,7 @@ pub use walk::GarbageItem;
 
 use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
-use crate::record::{Body, Counters, Entry, Head, Object};
+use crate::record::{Counters, Object};
 use crate::tag::Tag;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, errno};
@@ -259,11 +259,13 @@ impl BucketIndex {
             return;
         }
         match pending {
-            Pending::Write(write) => {
-                let leaf = self.leaf_to_write(write.change.key());
-                self.writers.entry(leaf.clone()).or_default().push(*write);
-                self.pump(&leaf, out);
-            }
+            Pending::Write(write) => match self.leaf_to_write(write.change.key()) {
+                Ok(leaf) => {
+                    self.writers.entry(leaf.clone()).or_default().push(*write);
+                    self.pump(&leaf, out);
+                }
+                Err(refusal) => out.push(Effect::Done { ticket: write.ticket, result: Err(refusal) }),
+            },
             Pending::Walk(ticket, reloads, mut walk) => {
                 let request = walk.request(&self.place, &self.root);
                 self.send(Job::Walk(ticket, reloads, walk), request, out);
@@ -272,13 +274,13 @@ impl BucketIndex {
     }
 
     /// The leaf that has a key, as far as this gateway knows.
-    fn leaf_to_write(&mut self, key: &[u8]) -> LeafName {
+    fn leaf_to_write(&mut self, key: &[u8]) -> Result<LeafName, Refusal> {
         loop {
             let leaf = self.root.leaf_of(key);
             match self.writers.get(&leaf).and_then(LeafWriter::range) {
                 // A map that was read again may be older than what the leaf itself said.
-                Some(range) if !range.contains(key) => self.root.learn(&leaf, range),
-                _ => return leaf,
+                Some(range) if !range.contains(key) => self.root.follow(&leaf, range, key)?,
+                _ => return Ok(leaf),
             }
         }
     }
@@ -389,13 +391,11 @@ fn is_canceled(failure: &Failure) -> bool {
 /// An object from its encoded entry and head. Both are written and removed together.
 fn object_of(entry: &[u8], head: Option<&Bytes>) -> Result<Object, Refusal> {
     let head = head.ok_or_else(|| Refusal::Corrupt("an entry without a head".into()))?;
-    let (entry, head): (Entry, Head) = (from_slice(entry)?, from_slice(head)?);
-    match &head.body {
-        Body::Inline(bytes) if bytes.len() as u64 != entry.size => {
-            Err(Refusal::Corrupt("a body of another size than its entry says".into()))
-        }
-        _ => Ok(Object { entry, head }),
+    let object = Object { entry: from_slice(entry)?, head: from_slice(head)? };
+    if !object.is_whole() {
+        return Err(Refusal::Corrupt("a body of another size than its entry says".into()));
     }
+    Ok(object)
 }
 
 /// One operation's output, or a failure if the reply is too short.

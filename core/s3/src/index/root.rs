@@ -91,6 +91,17 @@ impl Root {
         found.expect("a known map has the first leaf").1.clone()
     }
 
+    /// Notes what a leaf says that does not have a key which this map says it has. Fails if the map still
+    /// names that leaf: a request would read it for ever.
+    pub fn follow(&mut self, leaf: &LeafName, range: &LeafRange, key: &[u8]) -> Result<(), Refusal> {
+        self.learn(leaf, range);
+        if self.is_known() && self.leaf_of(key) == *leaf {
+            let why = format!("{leaf:?} does not have a key that the map says it has");
+            return Err(Refusal::Corrupt(why));
+        }
+        Ok(())
+    }
+
     /// Notes what a leaf says about itself and its neighbour.
     pub fn learn(&mut self, leaf: &LeafName, range: &LeafRange) {
         if self.state != State::Known {

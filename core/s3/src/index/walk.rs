@@ -191,10 +191,11 @@ impl Walk {
         }
         let range: LeafRange = from_slice(output(&reply, 0)?)?;
         let leaf = self.leaf.clone();
-        root.learn(&leaf, &range);
         if !range.contains(&self.at) {
+            root.follow(&leaf, &range, &self.at)?;
             return Ok(WalkStep::Continue);
         }
+        root.learn(&leaf, &range);
         match &mut self.kind {
             Kind::Get(_) => self.on_object(&reply, range),
             Kind::Page(_) => self.on_page(&reply, range),

@@ -4,7 +4,7 @@ use crate::index::{Answer, Ask, BucketIndex, Effect, Limits, OpId, Refusal, Tick
 use crate::leaf::create_bucket;
 use bytes::Bytes;
 use nacre_base::errno::{ECANCELED, EEXIST, ENOENT, ERANGE};
-use nacre_base::{Name, PoolId};
+use nacre_base::{Name, PoolId, Rng};
 use nacre_client::{Failure, ObjectReply, ObjectRequest, OpOutput};
 use nacre_proto::types::Op;
 use nacre_wire::{Encode, to_vec};
@@ -28,6 +28,24 @@ pub struct Rados {
 }
 
 impl Rados {
+    /// Damages one value of one object, or a name of its omap. Says which.
+    pub fn damage(&mut self, rng: &mut Rng) -> String {
+        let at = rng.below(self.objects.len() as u64) as usize;
+        let (object_name, object) = self.objects.iter_mut().nth(at).expect("an object");
+        let at = rng.below((object.xattrs.len() + object.omap.len()) as u64) as usize;
+        if at >= object.xattrs.len() && rng.below(5) == 0 {
+            let name = object.omap.keys().nth(at - object.xattrs.len()).expect("a name").clone();
+            let value = object.omap.remove(&name).expect("a value");
+            let damaged = damaged(&Bytes::copy_from_slice(name.as_bytes()), rng);
+            object.omap.insert(Name::from(&*damaged), value);
+            return format!("{object_name:?} {name:?} is called {damaged:?}");
+        }
+        let values = object.xattrs.iter_mut().chain(object.omap.iter_mut());
+        let (name, value) = values.into_iter().nth(at).expect("a value");
+        *value = damaged(value, rng);
+        format!("{object_name:?} {name:?} is {value:?}")
+    }
+
     /// Carries out all operations of a request, or none.
     pub fn run(&mut self, request: &ObjectRequest) -> Result<ObjectReply, Failure> {
         let before = self.objects.get(&request.name).cloned();
@@ -52,6 +70,18 @@ impl Rados {
         }
         Ok(ObjectReply { user_version: version, version: Default::default(), ops })
     }
+}
+
+fn damaged(value: &Bytes, rng: &mut Rng) -> Bytes {
+    let mut bytes = value.to_vec();
+    let at = rng.below(bytes.len() as u64 + 1) as usize;
+    match rng.below(4) {
+        0 => bytes.truncate(at),
+        1 => bytes.insert(at, rng.below(256) as u8),
+        2 => bytes.iter_mut().skip(at).take(8).for_each(|byte| *byte = 0xff),
+        _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << rng.below(8)),
+    }
+    bytes.into()
 }
 
 fn step(object: &mut Option<Object>, op: &Op) -> Result<Vec<u8>, i32> {
