@@ -56,7 +56,9 @@ pub fn run(options: &Options) -> Result<()> {
     timings.part("fuzz", || fuzz::run(&fuzz::Options::brief()))?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--no-fail-fast"]);
-    let tests = TestRun::start(tests, &mut timings)?;
+    let mut again = cargo();
+    again.args(["test", "--workspace", "--test", "interop"]);
+    let tests = TestRun::start(tests, &mut timings)?.retry("interop", again, &mut timings)?;
     println!("\n{timings}");
     // Last, so that the runner's own closing lines end the output.
     tests.finish()

@@ -10,13 +10,26 @@ use std::io::{self, BufRead, BufReader};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+/// More failures than this are no accident.
+const RETRIED_MAX: usize = 3;
+
 pub struct TestRun {
     /// From the last `test result:` on.
     held: String,
     /// What tests say that could not run here.
     skipped: Vec<String>,
+    failed: Vec<Failed>,
+    /// Tests that failed beside others and passed alone.
+    flaky: Vec<String>,
     status: ExitStatus,
     command: String,
+}
+
+/// A test that failed, with its program's name.
+#[derive(Clone, Debug, PartialEq)]
+struct Failed {
+    program: String,
+    test: String,
 }
 
 impl TestRun {
@@ -51,12 +64,34 @@ impl TestRun {
         let running = parser.programs.iter().map(|(_, took)| *took).sum();
         timings.add("building tests", started.elapsed().saturating_sub(running));
         parser.programs.iter().for_each(|(name, took)| timings.add(&format!("tests: {name}"), *took));
-        Ok(TestRun { held, skipped: parser.skipped, status, command: shown })
+        let Parser { skipped, failed, .. } = parser;
+        Ok(TestRun { held, skipped, failed, flaky: Vec::new(), status, command: shown })
     }
 
-    /// Prints which tests were skipped and what was held back, and fails if a test did.
+    /// Runs failed tests of `program` again, one at a time, if few failed and all are of that program.
+    /// `command` runs the program; the names of the tests are added to it.
+    ///
+    /// Tests of real processes wait for them with deadlines that a machine busy with other work can miss. A
+    /// fault of the code fails twice. What passes the second time is listed as flaky.
+    pub fn retry(self, program: &str, command: Command, timings: &mut Timings) -> Result<TestRun> {
+        let few = (1..=RETRIED_MAX).contains(&self.failed.len());
+        if !few || self.failed.iter().any(|failed| !failed.program.starts_with(program)) {
+            return Ok(self);
+        }
+        print!("{}", self.held);
+        let mut command = command;
+        let tests: Vec<String> = self.failed.into_iter().map(|failed| failed.test).collect();
+        command.args(["--", "--exact", "--test-threads=1"]).args(&tests);
+        let mut again = TestRun::start(command, timings)?;
+        again.skipped.splice(0..0, self.skipped);
+        again.flaky = tests.into_iter().filter(|t| !again.failed.iter().any(|f| f.test == *t)).collect();
+        Ok(again)
+    }
+
+    /// Prints which tests were skipped, which are flaky, and what was held back, and fails if a test did.
     pub fn finish(self) -> Result<()> {
         self.skipped.iter().for_each(|test| println!("skipped: {test}"));
+        self.flaky.iter().for_each(|test| println!("flaky: {test}: failed beside other tests, passed alone"));
         print!("{}", self.held);
         if !self.status.success() {
             bail!("tests failed ({}); again: {}", self.status, self.command);
@@ -71,6 +106,9 @@ struct Parser {
     current: Option<String>,
     programs: Vec<(String, Duration)>,
     skipped: Vec<String>,
+    failed: Vec<Failed>,
+    /// The names after the last line `failures:`. The first such line of a program precedes their output.
+    failures: Option<Vec<String>>,
 }
 
 impl Parser {
@@ -80,11 +118,20 @@ impl Parser {
         } else if let Some((_, test)) = line.split_once("skipped: ") {
             // It may follow the name of a test on the same line.
             self.skipped.push(test.to_string());
+        } else if line == "failures:" {
+            self.failures = Some(Vec::new());
+        } else if let Some(test) = line.strip_prefix("    ")
+            && let Some(failures) = &mut self.failures
+        {
+            failures.push(test.to_string());
         } else if let Some(seconds) = line
             .strip_prefix("test result:")
             .and_then(|rest| rest.rsplit_once("finished in ")?.1.strip_suffix('s')?.parse::<f64>().ok())
             && let Some(program) = self.current.take()
         {
+            for test in self.failures.take().unwrap_or_default() {
+                self.failed.push(Failed { program: program.clone(), test });
+            }
             self.programs.push((program, Duration::from_secs_f64(seconds)));
         }
     }
@@ -112,6 +159,12 @@ mod tests {
             "     Running tests/it/main.rs (target/debug/deps/it-4567)",
             "test some::test ... ok",
             "test other::test ... skipped: other::test: there is no mirror",
+            "failures:",
+            "---- third::test stdout ----",
+            "    what the test printed",
+            "failures:",
+            "    third::test",
+            "",
             "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 61.25s",
         ] {
             parser.take(line);
@@ -122,6 +175,8 @@ mod tests {
         ];
         assert_eq!(parser.programs, expected);
         assert_eq!(parser.skipped, ["other::test: there is no mirror"]);
+        let program = "it, tests/it/main.rs".to_string();
+        assert_eq!(parser.failed, [Failed { program, test: "third::test".to_string() }]);
     }
 
     #[test]
@@ -137,5 +192,35 @@ mod tests {
         assert_eq!(failed.held, "test result: ok. finished in 0.10s\nend\n");
         assert!(failed.finish().is_err());
         assert!(run(0).finish().is_ok());
+    }
+
+    fn script(text: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        command
+    }
+
+    #[test]
+    fn a_failure_beside_other_tests_is_tried_again_alone() {
+        let failing = |program: &str| {
+            let lines = format!(
+                "Running x/main.rs (x/{program}-12)\nfailures:\n    a::b\n\ntest result: FAILED. finished in 0.10s"
+            );
+            script(&format!("printf '{lines}\n'; exit 1"))
+        };
+        let passing = || script("echo 'test result: ok. finished in 0.10s'");
+        let mut timings = Timings::default();
+        let mut run = |program: &str, again| {
+            let first = TestRun::start(failing(program), &mut timings).unwrap();
+            first.retry("interop", again, &mut timings).unwrap()
+        };
+        let again = run("interop", passing());
+        assert_eq!(again.flaky, ["a::b"]);
+        assert!(again.finish().is_ok());
+        let again = run("interop", failing("interop"));
+        assert!(again.flaky.is_empty());
+        assert!(again.finish().is_err());
+        // Tests of one process pass or fail always.
+        assert!(run("nacre_mon", passing()).finish().is_err());
     }
 }
