@@ -50,12 +50,16 @@ pub fn run(options: &Options) -> Result<()> {
     let mut timings = Timings::default();
     timings.part("packages", || install_packages(&PACKAGES, options.no_install))?;
     timings.part("tidy", || tidy::run(&tidy::Options { fix: false, quick: false }))?;
-    // The tests of real clients start this binary.
-    timings.part("build", || step("build", cargo().args(["build", "--package", "nacre"])))?;
+    // The tests of real clients start the binary of the daemons. All is built at once, because cargo builds
+    // libraries again for another selection of packages.
+    timings.part("build", || step("build", cargo().args(["build", "--workspace", "--all-targets"])))?;
     timings.part("simulator", || sim::run(&sim::Options::seeds(options.seeds)))?;
     timings.part("fuzz", || fuzz::run(&fuzz::Options::brief()))?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--no-fail-fast"]);
+    // Tests of real processes wait most of their time.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    tests.env("RUST_TEST_THREADS", (2 * processors).to_string());
     let mut again = cargo();
     again.args(["test", "--workspace", "--test", "interop"]);
     let tests = TestRun::start(tests, &mut timings)?.retry("interop", again, &mut timings)?;

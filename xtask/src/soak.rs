@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<()> {
     install_packages(&PACKAGES, false)?;
     step("build", cargo().args(["build", "--release", "--package", "nacre"]))?;
     let mut test = cargo();
-    test.args(["test", "--release", "--package", "nacre-interop", "--test", "it"]);
+    test.args(["test", "--release", "--package", "nacre-interop", "--test", "interop"]);
     match &options.what {
         What::Model { minutes, seed } => {
             test.env("NACRE_MODEL_SECONDS", (minutes * 60).to_string());
