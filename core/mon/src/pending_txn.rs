@@ -50,6 +50,16 @@ impl PendingTxn {
         }
     }
 
+    /// Leaves the current request for the next batch, if that holds.
+    ///
+    /// Never inlined: rustc 1.95 at opt-level 2 without overflow checks (the profile `release`) compiled
+    /// `defer |= condition` in `nacre upgrade finish` to `defer = true`, so that the command was put off with
+    /// each batch and never answered.
+    #[inline(never)]
+    pub fn defer_if(&mut self, condition: bool) {
+        self.defer |= condition;
+    }
+
     /// The OSD map with all changes so far; its epoch is the next one if there are any.
     pub fn map(&self) -> &Arc<OsdMap> {
         &self.map

@@ -108,7 +108,7 @@ fn invalid(text: impl Into<String>) -> Refusal {
 /// state. True if this one is for the next batch.
 pub(super) fn is_for_later(call: &mut Call<'_>) -> bool {
     let waits = !call.pending.batch.hosts.is_empty();
-    call.pending.defer |= waits;
+    call.pending.defer_if(waits);
     waits
 }
 

@@ -53,7 +53,7 @@ fn current<'a>(call: &Call<'a>) -> Result<&'a Upgrade, Refusal> {
 /// Changes of upgrades are made one by one. True if this one is for the next batch.
 fn is_for_later(call: &mut Call<'_>) -> bool {
     let waits = call.pending.batch.upgrades.is_some();
-    call.pending.defer |= waits;
+    call.pending.defer_if(waits);
     waits
 }
 
@@ -191,8 +191,9 @@ fn stop(call: &mut Call<'_>) -> Outcome {
 /// Raises the format to the newest that this version has.
 fn finish(call: &mut Call<'_>) -> Outcome {
     // What OSDs that come up can use is known with the next batch.
-    call.pending.defer |= call.pending.has_boots();
-    if is_for_later(call) || call.pending.defer {
+    let boots = call.pending.has_boots();
+    call.pending.defer_if(boots);
+    if is_for_later(call) || boots {
         return Answer::said("");
     }
     let upgrades = call.state.upgrades.clone();

@@ -365,7 +365,7 @@ impl Mon {
             Request::Command(command) => {
                 let successor = pending.hand_over;
                 let reply = commands::run(self, now, job, command, pending);
-                pending.defer |= pending.hand_over != successor;
+                pending.defer_if(pending.hand_over != successor);
                 Done::Reply(reply.into())
             }
             Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), pending),
