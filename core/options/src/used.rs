@@ -241,6 +241,20 @@ pub const ALL: &[Used] = &[
     used("mon_pg_stuck_threshold", &[Mon], "how long a placement group may be unclean, inactive or stale before it is stuck")
         .unit("seconds")
         .range("0", "4294967295"),
+    used(
+        "mon_pool_quota_crit_threshold",
+        &[Mon],
+        "an error is shown for pools that have reached this part of a quota of theirs; 0: never",
+    )
+    .unit("percent")
+    .range("0", "100"),
+    used(
+        "mon_pool_quota_warn_threshold",
+        &[Mon],
+        "warn of pools that have reached this part of a quota of theirs; 0: never",
+    )
+    .unit("percent")
+    .range("0", "100"),
     used("mon_timecheck_interval", &[Mon], "how often the leader compares the clocks of the monitors with its own")
         .unit("seconds")
         .default("60")

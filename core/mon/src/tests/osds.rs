@@ -433,6 +433,48 @@ fn health_reports_misordered_ratios_and_nearly_full_pools() {
 }
 
 #[test]
+fn pool_that_reaches_a_threshold_of_its_quota_is_named_until_it_does_not() {
+    let (mut t, conns) = TestMon::with_osds(3);
+    let pool = t.create_pool("p", 4);
+    t.activate(&conns, pool);
+    // Two objects and 8 KiB in each of four placement groups.
+    t.report(&conns, pool);
+    let quota = |t: &mut TestMon, field: &str, val: &str| {
+        t.run(json!({ "prefix": "osd pool set-quota", "pool": "p", "field": field, "val": val }));
+        t.pass(Duration::from_secs(2));
+    };
+    let shown = |t: &mut TestMon| {
+        let checks = t.json(json!({ "prefix": "health", "detail": "detail" }))["checks"].clone();
+        ["POOL_NEAR_FULL", "POOL_FULL"].map(|code| {
+            let check = &checks[code];
+            let text = |value: &Value| value["message"].as_str().unwrap_or_default().to_string();
+            let detail = check["detail"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+            [check["severity"].as_str().unwrap_or_default(), &text(&check["summary"]), &detail.join("; ")]
+                .join(" ")
+        })
+    };
+    let set = |t: &mut TestMon, name: &str, value: &str| {
+        t.run(json!({ "prefix": "config set", "who": "mon", "name": name, "value": value }));
+    };
+    quota(&mut t, "max_objects", "10");
+    assert_eq!(shown(&mut t), ["  ", "  "], "there are no thresholds unless they are set");
+    set(&mut t, "mon_pool_quota_warn_threshold", "80");
+    let near = "HEALTH_WARN 1 pools nearfull pool 'p' has 8 objects (max 10)";
+    assert_eq!(shown(&mut t), [near, "  "]);
+    set(&mut t, "mon_pool_quota_crit_threshold", "90");
+    quota(&mut t, "max_bytes", "35000");
+    let full = "HEALTH_ERR 1 pools full pool 'p' has 32 KiB (max 34 KiB)";
+    assert_eq!(shown(&mut t), [near, full]);
+    // The quota itself is reached.
+    quota(&mut t, "max_objects", "8");
+    let both = "HEALTH_WARN 1 pool(s) full pool 'p' is full (running out of quota); pool 'p' has 32 KiB (max 34 KiB)";
+    assert_eq!(shown(&mut t), ["  ", both]);
+    quota(&mut t, "max_objects", "11");
+    quota(&mut t, "max_bytes", "0");
+    assert_eq!(shown(&mut t), ["  ", "  "]);
+}
+
+#[test]
 fn a_full_osd_that_is_down_or_out_fills_no_pool() {
     let (mut t, conns) = TestMon::with_osds(4);
     let pool = t.create_pool("p", 4);

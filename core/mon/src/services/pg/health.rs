@@ -5,7 +5,7 @@ use crate::output;
 use crate::services::Context;
 use crate::services::autoscale;
 use crate::services::health::{Check, Checks, Severity, warn};
-use nacre_base::{PgId, Utime};
+use nacre_base::{PgId, PoolId, Utime};
 use nacre_proto::maps::{OsdMap, PoolOption, pool_flags};
 use nacre_proto::messages::pg_state;
 use std::collections::{BTreeMap, BTreeSet};
@@ -287,6 +287,49 @@ fn pools(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
         if !lines.is_empty() {
             warn(checks, code, lines.len(), format!("{} pool(s) {what}", lines.len()), lines);
         }
+    }
+    near_quotas(cx, stats, map, checks);
+}
+
+/// Pools that reach the thresholds of their quotas, in percent; 0 is none. A pool that has reached the quota
+/// itself has a flag, which has a check of its own.
+fn near_quotas(cx: &Context<'_>, stats: &PgStats, map: &OsdMap, checks: &mut Checks) {
+    let threshold = |name: &str| cx.option(name).as_f64() / 100.0;
+    let crit = threshold("mon_pool_quota_crit_threshold");
+    let low = threshold("mon_pool_quota_warn_threshold");
+    if crit <= 0.0 && low <= 0.0 {
+        return;
+    }
+    let (mut full, mut near) = (BTreeMap::new(), BTreeMap::new());
+    for (id, pool) in
+        map.pools.iter().filter(|(_, pool)| pool.quota_max_objects > 0 || pool.quota_max_bytes > 0)
+    {
+        let (counts, name) = (stats.pool(map, *id).counts, map.pool_name(*id).unwrap_or_default());
+        let (objects, objects_max) = (counts.objects, pool.quota_max_objects);
+        let (bytes, bytes_max) = (output::bytes(counts.bytes), output::bytes(pool.quota_max_bytes));
+        for (have, most, line) in [
+            (objects, objects_max, format!("pool '{name}' has {objects} objects (max {objects_max})")),
+            (counts.bytes, pool.quota_max_bytes, format!("pool '{name}' has {bytes} (max {bytes_max})")),
+        ] {
+            let reaches = |share: f64| share > 0.0 && have < most && have as f64 >= most as f64 * share;
+            let of = match reaches(crit) {
+                true => &mut full,
+                false if reaches(low) => &mut near,
+                false => continue,
+            };
+            of.entry(*id).or_insert_with(Vec::new).push(line);
+        }
+    }
+    let lines = |pools: &BTreeMap<PoolId, Vec<String>>| pools.values().flatten().cloned().collect::<Vec<_>>();
+    if !near.is_empty() {
+        warn(checks, "POOL_NEAR_FULL", near.len(), format!("{} pools nearfull", near.len()), lines(&near));
+    }
+    if !full.is_empty() {
+        let summary = format!("{} pools full", full.len());
+        let check = Check { severity: Severity::Error, summary, count: 0, detail: Vec::new() };
+        let check = checks.entry("POOL_FULL").or_insert(check);
+        check.count += full.len() as i64;
+        check.detail.extend(lines(&full));
     }
 }
 
