@@ -113,7 +113,8 @@ fn available() -> Option<u64> {
     host.into_iter().chain(group).min()
 }
 
-fn resident(pid: i32) -> Option<u64> {
+/// Bytes of memory that a process has. None if there is no such process.
+pub fn resident(pid: i32) -> Option<u64> {
     kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 

@@ -13,6 +13,8 @@ use crate::size::Size;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use nacre_auth::Secret;
+use nacre_base::errno;
+use nacre_client::Failure;
 use nacre_node::{BlockingClient, FileDisk};
 use nacre_store::{Held, Options as StoreOptions, Store};
 use serde_json::{Value, json};
@@ -20,7 +22,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// A smaller store has no space for its own log.
@@ -28,6 +31,9 @@ const SIZE_MIN: Size = Size(1 << 30);
 /// Found by itself, a smaller one is more likely something else.
 const AUTO_SIZE_MIN: u64 = 5 << 30;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long, and how often, the monitors are asked for the OSD on a disk that this host did not report yet.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(30);
+const ADOPT_AGAIN: Duration = Duration::from_millis(500);
 
 /// What `--devices` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -343,8 +349,16 @@ fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingCli
     let PlannedOsd { path, wal, uuid, .. } = config.devices[at].clone();
     let words =
         json!({ "prefix": "host osd", "name": config.name, "uuid": uuid.to_string(), "format": "json" });
-    let answer =
-        ask(client, &words).with_context(|| format!("cannot take over the OSD on {}", path.display()))?;
+    let deadline = Instant::now() + ADOPT_PATIENCE;
+    let answer = loop {
+        match ask(client, &words) {
+            // The agent of this host has not reported the disk yet.
+            Err(e) if is_too_early(&e) && Instant::now() < deadline => thread::sleep(ADOPT_AGAIN),
+            answer => {
+                break answer.with_context(|| format!("cannot take over the OSD on {}", path.display()))?;
+            }
+        }
+    };
     let id = answer["osdid"].as_u64().and_then(|id| u32::try_from(id).ok());
     let (id, key) = id.zip(answer["key"].as_str()).context("the monitors did not say which OSD that is")?;
     write_secret(&dir.layout().keyring(id), keyrings::text_of_osd(id, &Secret::from_base64(key)?))?;
@@ -352,6 +366,11 @@ fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingCli
     config.devices[at].id = Some(id);
     dir.save(config)?;
     Ok(id)
+}
+
+/// The agent of this host has not reported the disk yet.
+fn is_too_early(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Failure>().is_some_and(|failure| failure.errno == errno::EAGAIN)
 }
 
 /// Puts links to the devices of an OSD where its daemon looks.

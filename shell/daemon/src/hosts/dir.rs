@@ -248,6 +248,11 @@ impl HostDir {
         lock_folder(&self.layout)
     }
 
+    /// The same. None while another command works on the host.
+    pub fn try_lock(&self) -> Result<Option<LockFile>> {
+        LockFile::take(self.layout.lock())
+    }
+
     pub fn load(&self) -> Result<Option<HostConfig>> {
         let path = self.root().join("host.json");
         let text = match fs::read_to_string(&path) {

@@ -5,12 +5,14 @@ use crate::hosts::devices::{is_made, link_devices, make_osd};
 use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
 use crate::hosts::inventory::{Device, scan, signature};
 use crate::name::DaemonName;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nacre_node::BlockingClient;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -18,6 +20,13 @@ use uuid::Uuid;
 const SCAN_EVERY: Duration = Duration::from_secs(60);
 /// The monitors are asked so often for the OSD on a disk.
 const ADOPT_EVERY: Duration = Duration::from_secs(10);
+/// For so long a report waits for the devices. One that hangs must not have the whole host count as offline.
+const REPORT_WAITS: Duration = Duration::from_secs(1);
+/// For so long an order waits for them.
+const ORDER_WAITS: Duration = Duration::from_secs(30);
+
+/// How devices are looked at: `inventory::scan`, except in tests.
+type Scan = fn(&HostDir, &HostConfig, &[Device]) -> Vec<Device>;
 
 /// What is known of the host's devices.
 pub struct Devices {
@@ -26,6 +35,9 @@ pub struct Devices {
     /// What the last look was at, and when.
     signature: String,
     scanned: Option<Instant>,
+    scan: Scan,
+    /// The look that is not over.
+    looking: Option<Receiver<Vec<Device>>>,
     /// Stores that are not this host's: when the monitors were asked, and why they refused.
     refused: BTreeMap<Uuid, (Instant, String)>,
 }
@@ -33,27 +45,74 @@ pub struct Devices {
 impl Devices {
     /// Of a host; nothing is looked at yet.
     pub fn new(dir: HostDir) -> Devices {
-        Devices { dir, found: Vec::new(), signature: String::new(), scanned: None, refused: BTreeMap::new() }
-    }
-
-    /// All devices, as the monitors are told.
-    pub fn fact(&mut self, config: &HostConfig) -> Result<String> {
-        let signature = signature(&self.dir, config);
-        if signature != self.signature || self.scanned.is_none_or(|at| at.elapsed() >= SCAN_EVERY) {
-            self.look(config);
-            self.signature = signature;
+        Devices {
+            dir,
+            found: Vec::new(),
+            signature: String::new(),
+            scanned: None,
+            scan,
+            looking: None,
+            refused: BTreeMap::new(),
         }
-        serde_json::to_string(&self.found).context("cannot write devices as JSON")
     }
 
-    fn look(&mut self, config: &HostConfig) {
-        self.found = scan(&self.dir, config, &self.found);
-        self.scanned = Some(Instant::now());
+    /// All devices, as the monitors are told. None while the first look at them lasts.
+    pub fn fact(&mut self, config: &HostConfig) -> Result<Option<String>> {
+        let signature = signature(&self.dir, config);
+        let is_due = self.scanned.is_none_or(|at| at.elapsed() >= SCAN_EVERY);
+        if self.looking.is_some() || is_due || signature != self.signature {
+            if self.looking.is_none() {
+                self.signature = signature;
+            }
+            self.look(config, REPORT_WAITS)?;
+        }
+        if self.scanned.is_none() && self.looking.is_some() && self.found.is_empty() {
+            return Ok(None);
+        }
+        serde_json::to_string(&self.found).map(Some).context("cannot write devices as JSON")
+    }
+
+    /// Begins a look, unless one lasts, and waits for its end. False if it is not over by then.
+    fn look(&mut self, config: &HostConfig, patience: Duration) -> Result<bool> {
+        let looking = match self.looking.take() {
+            Some(looking) => looking,
+            None => {
+                let (done, looking) = mpsc::channel();
+                let (scan, dir, config, before) =
+                    (self.scan, self.dir.clone(), config.clone(), self.found.clone());
+                // A read of a disk that hangs cannot be interrupted, so there is never a second thread.
+                let run = move || drop(done.send(scan(&dir, &config, &before)));
+                thread::Builder::new().name("devices".into()).spawn(run).context("cannot start a thread")?;
+                looking
+            }
+        };
+        match looking.recv_timeout(patience) {
+            Ok(found) => {
+                self.found = found;
+                self.scanned = Some(Instant::now());
+                Ok(true)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.looking = Some(looking);
+                Ok(false)
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("looking at the devices failed"),
+        }
+    }
+
+    /// As they are now.
+    fn look_again(&mut self, config: &HostConfig) -> Result<()> {
+        let deadline = Instant::now() + ORDER_WAITS;
+        // What lasts may have begun before the last change.
+        let mut is_over = self.looking.is_none() || self.look(config, ORDER_WAITS)?;
+        is_over = is_over && self.look(config, deadline.saturating_duration_since(Instant::now()))?;
+        ensure!(is_over, "the devices of this host do not answer within {} s", ORDER_WAITS.as_secs());
+        Ok(())
     }
 
     /// The device at a path, if what the monitors saw of it is so still, and no OSD of this host is on it.
     pub fn unchanged(&mut self, config: &HostConfig, path: &Path, seen: &Value) -> Result<&Device> {
-        self.look(config);
+        self.look_again(config)?;
         let device = self.found.iter().find(|device| !device.missing && is_same(&device.path, path));
         let device = device.with_context(|| format!("{} is not there", path.display()))?;
         let seen = seen.as_object().context("the monitors do not say which device it was")?;
@@ -78,7 +137,7 @@ impl Devices {
 
     /// Erases the devices of an OSD, which are found by what is on them. Fails if they are not all there.
     pub fn erase(&mut self, config: &HostConfig, planned: &PlannedOsd) -> Result<()> {
-        self.look(config);
+        self.look_again(config)?;
         let copies = self.usable().filter(|device| device.store == Some(planned.uuid));
         let device = only_or_at(copies, Some(&planned.path))?;
         let device = device.context("its device is not on this host: nothing was erased")?;
@@ -227,6 +286,7 @@ mod tests {
     use crate::hosts::dir::Setup;
     use nacre_node::FileDisk;
     use nacre_store::{Options, Store};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A host with the devices `a` and `b`, and no monitor that answers.
     fn host() -> (tempfile::TempDir, HostDir, HostConfig, BlockingClient) {
@@ -259,7 +319,7 @@ mod tests {
         let mut devices = Devices::new(dir.clone());
         let mut turn = |config: &mut HostConfig| {
             devices.rescan();
-            let fact = devices.fact(config).unwrap();
+            let fact = devices.fact(config).unwrap().unwrap();
             devices.follow(config, &client);
             (config.devices[0].path.clone(), fact.matches("\"duplicate\":true").count())
         };
@@ -273,6 +333,34 @@ mod tests {
         fs::rename(third, &moved).unwrap();
         assert_eq!(turn(&mut config), (moved.clone(), 0));
         assert_eq!(fs::canonicalize(link).unwrap(), fs::canonicalize(moved).unwrap());
+    }
+
+    #[test]
+    fn report_does_not_wait_for_a_disk_that_hangs() {
+        static ANSWERS: AtomicBool = AtomicBool::new(true);
+        let (_folder, dir, config, _) = host();
+        let mut devices = Devices::new(dir.clone());
+        devices.scan = |dir, config, before| {
+            while !ANSWERS.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            scan(dir, config, before)
+        };
+        ANSWERS.store(false, Ordering::Relaxed);
+        assert_eq!(devices.fact(&config).unwrap(), None, "it is not said that there are none");
+        fs::write(dir.devices().join("a"), vec![1; 1 << 20]).unwrap();
+        ANSWERS.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let fact = |devices: &mut Devices| devices.fact(&config).unwrap().unwrap_or_default();
+        while !fact(&mut devices).contains("devices/a") {
+            assert!(Instant::now() < deadline, "{}", fact(&mut devices));
+        }
+        // It hangs later: what was found before is reported.
+        ANSWERS.store(false, Ordering::Relaxed);
+        devices.rescan();
+        assert!(fact(&mut devices).contains("devices/a"));
+        ANSWERS.store(true, Ordering::Relaxed);
+        devices.look_again(&config).unwrap();
     }
 
     #[test]
@@ -301,7 +389,7 @@ mod tests {
         let mut devices = Devices::new(dir.clone());
         let seen = |devices: &mut Devices| {
             devices.rescan();
-            let fact = devices.fact(&config).unwrap();
+            let fact = devices.fact(&config).unwrap().unwrap();
             let all: Vec<Value> = serde_json::from_str(&fact).unwrap();
             let keys = ["size", "serial", "store", "rejected_reasons"];
             Value::Object(keys.map(|key| (key.to_string(), all[0][key].clone())).into_iter().collect())

@@ -50,7 +50,8 @@ fn file(dir: &HostDir) -> PathBuf {
     dir.root().join("orders")
 }
 
-/// Carries out those that are new. One that fails is logged, and not tried again.
+/// Carries out those that are new. One that fails is logged, and not tried again. While another command works
+/// on the host, all of them wait: they come again with the next report.
 pub fn carry_out(
     dir: &HostDir,
     config: &mut HostConfig,
@@ -62,6 +63,9 @@ pub fn carry_out(
         if order.id <= done(dir) {
             continue;
         }
+        let Some(_lock) = dir.try_lock()? else { return Ok(()) };
+        // That command may have changed it.
+        *config = dir.load()?.context("the host's configuration is gone")?;
         // Before it is carried out: an agent that crashes because of it must not do so again.
         replace(&file(dir), format!("{}\n", order.id))?;
         let Order { action, target, .. } = order;
@@ -97,7 +101,6 @@ fn one(
             devices.rescan();
         }
         "add-osd" => {
-            let _lock = dir.lock()?;
             devices.unchanged(config, path, &order.seen)?;
             let id = add_osd(dir, config, path, client)?;
             tracing::info!("osd.{id} is on {}", path.display());
@@ -107,8 +110,14 @@ fn one(
             ensure!(dir.daemons()?.contains(&daemon), "this host has no {daemon}");
             match order.action.as_str() {
                 "start" => remove_if_there(&dir.stopped(&daemon))?,
-                // The supervisor does the rest.
-                "stop" => fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?,
+                // The order is done when the daemon is: until then the monitors count on its stop. The
+                // supervisor stops one that is starting.
+                "stop" => {
+                    fs::write(dir.stopped(&daemon), "").context("cannot note that it is to stop")?;
+                    if state(dir, &daemon)? != State::Starting {
+                        stop(dir, &daemon)?;
+                    }
+                }
                 _ => stop(dir, &daemon)?,
             }
         }
@@ -158,4 +167,39 @@ pub fn remove(
         tracing::info!("{daemon} is removed from this host");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::dir::Setup;
+    use serde_json::json;
+
+    #[test]
+    fn order_waits_while_another_command_works_on_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(folder.path()).unwrap();
+        dir.make().unwrap();
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        dir.save(&config).unwrap();
+        let osd = DaemonName::Osd(3);
+        fs::create_dir(dir.layout().data_dir(&osd)).unwrap();
+        fs::write(dir.layout().data_dir(&osd).join("daemon.json"), "{}").unwrap();
+        let client = BlockingClient::connect(Vec::new(), None, 1, 1);
+        let mut devices = Devices::new(dir.clone());
+        let orders: Vec<Order> =
+            serde_json::from_value(json!([{ "id": 1, "action": "stop", "target": "osd.3" }])).unwrap();
+        let mut turn = || {
+            carry_out(&dir, &mut config, &client, &mut devices, &orders).unwrap();
+            (done(&dir), dir.stopped(&osd).exists())
+        };
+        let lock = dir.lock().unwrap();
+        assert_eq!(turn(), (0, false));
+        drop(lock);
+        assert_eq!(turn(), (1, true));
+        // Once.
+        fs::remove_file(dir.stopped(&osd)).unwrap();
+        assert_eq!(turn(), (1, false));
+    }
 }

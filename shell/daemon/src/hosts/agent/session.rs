@@ -3,6 +3,7 @@
 //! The agent reports facts and the state of its daemons. The answer names the monitors of the cluster, which
 //! every daemon and client of this host is to know, and the monitor that this host is to run.
 
+use crate::admission::resident;
 use crate::ask::command_with;
 use crate::config::DaemonConfig;
 use crate::files::write_secret;
@@ -49,6 +50,7 @@ impl Session {
                 reported: BTreeMap::new(),
                 last_error: String::new(),
                 installed: Installed::default(),
+                memory: BTreeMap::new(),
             };
             while !stopped.load(Ordering::Relaxed) {
                 reporter.turn();
@@ -80,6 +82,8 @@ struct Reporter {
     /// The last error, which is logged once.
     last_error: String,
     installed: Installed,
+    /// Bytes of memory of each daemon, as the monitors were told.
+    memory: BTreeMap<String, u64>,
 }
 
 /// What the monitors answer to a report.
@@ -142,12 +146,14 @@ impl Reporter {
             return Ok(());
         }
         let mut facts = self.facts()?;
-        facts.insert("devices".to_string(), self.devices.fact(&config)?);
+        if let Some(devices) = self.devices.fact(&config)? {
+            facts.insert("devices".to_string(), devices);
+        }
         let changed: BTreeMap<&String, &String> =
             facts.iter().filter(|(name, fact)| self.reported.get(*name) != Some(fact)).collect();
         let input = if changed.is_empty() { Bytes::new() } else { serde_json::to_vec(&changed)?.into() };
         let orders = self.ask(&config, "", input)?;
-        self.reported = facts;
+        self.reported.extend(facts);
         // The setup command writes the configuration until it is done.
         if config.setup != Setup::Done {
             return Ok(());
@@ -208,7 +214,15 @@ impl Reporter {
                 State::Gone if self.dir.stopped(&daemon).exists() => "stopped",
                 State::Gone => "error",
             };
-            daemons.push(json!({ "name": daemon.to_string(), "state": is, "outdated": outdated }));
+            let mut fact = json!({ "name": daemon.to_string(), "state": is, "outdated": outdated });
+            if let State::Runs(pid) = state
+                && let Some(bytes) = resident(pid)
+            {
+                let told = self.memory.entry(daemon.to_string()).or_default();
+                *told = if is_near(*told, bytes) { *told } else { bytes };
+                fact["memory"] = json!(told);
+            }
+            daemons.push(fact);
         }
         facts.insert("daemons".to_string(), json!(daemons).to_string());
         Ok(facts)
@@ -288,6 +302,25 @@ impl Reporter {
     }
 }
 
+/// Whether so little changed that it is no news: the monitors store every fact that changes.
+fn is_near(told: u64, now: u64) -> bool {
+    told.abs_diff(now) <= told / 8
+}
+
 fn addresses(addrs: &[SocketAddr]) -> String {
     addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_news_when_it_changed_by_more_than_an_eighth() {
+        for (told, now, is_news) in
+            [(0, 1, true), (800, 899, false), (800, 901, true), (800, 699, true), (800, 700, false)]
+        {
+            assert_eq!(!is_near(told, now), is_news, "{told} {now}");
+        }
+    }
 }
