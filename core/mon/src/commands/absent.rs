@@ -10,6 +10,9 @@ const TIERS: &str = "cache tiering; to have a pool on faster OSDs, give it a rul
                      crush rule create-replicated RULE default host ssd`, then `ceph osd pool set POOL \
                      crush_rule RULE`";
 const ORCHESTRATOR: &str = "daemons are started with `nacre`, not by the cluster";
+const SPECIFICATIONS: &str = "no specifications of services; monitors are placed by themselves, `nacre join TOKEN --devices \
+                              auto` makes OSDs of all blank disks of a host, and `ceph orch daemon add osd HOST:PATH` \
+                              of one disk";
 
 const UPMAP_PRIMARY: &str =
     "clients before Reef cannot read such entries; `ceph osd primary-affinity` shifts primaries between OSDs";
@@ -43,6 +46,7 @@ pub const ABSENT: Absent = Absent(&[
     ("mon set election_strategy", RAFT),
     ("mon set_location", "monitors have no places in the CRUSH map, as there is no stretch mode"),
     ("mon set-weight", "clients choose a monitor at random; monitors have no weights"),
+    ("orch apply", SPECIFICATIONS),
     ("orch", ORCHESTRATOR),
     ("osd pg-upmap-primary", UPMAP_PRIMARY),
     ("osd rm-pg-upmap-primary", UPMAP_PRIMARY),

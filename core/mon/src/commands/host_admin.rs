@@ -3,8 +3,10 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, auth, monitors, osd_removal, refuse};
 use crate::recovery::Backup;
-use crate::services::hosts::{Host, HostChange, NO_SCHEDULE, agent, end_maintenance, osds_of, place_host};
-use crate::services::upgrade::reported;
+use crate::services::hosts::{
+    Host, HostChange, NO_SCHEDULE, ToldToStop, agent, end_maintenance, osds_of, place_host,
+};
+use crate::services::upgrade::{Reported, reported};
 use nacre_base::{OsdId, errno};
 use nacre_proto::maps::osd_state;
 use nacre_wire::to_vec;
@@ -195,7 +197,13 @@ fn enter_maintenance(call: &mut Call<'_>) -> Outcome {
         may_stop(call, &name, &host)?;
     }
     let until = call.now.wall + Duration::from_secs(seconds);
-    if change(call, &name, &host, Host { maintenance: Some(until), ..host.clone() }) {
+    let has_noout = |osd: &OsdId| call.pending.map().osds[osd.index()].state & osd_state::NOOUT != 0;
+    let noout_before = match host.maintenance {
+        // It is extended: what it had before is known.
+        Some(_) => host.noout_before.clone(),
+        None => osds.iter().copied().filter(has_noout).collect(),
+    };
+    if change(call, &name, &host, Host { maintenance: Some(until), noout_before, ..host.clone() }) {
         return Answer::said("");
     }
     for osd in osds {
@@ -212,7 +220,8 @@ fn enter_maintenance(call: &mut Call<'_>) -> Outcome {
 fn may_stop(call: &Call<'_>, name: &str, host: &Host) -> Result<(), Refusal> {
     super::osd_show::may_stop(call, &osds_of(call.pending.map(), name))?;
     let member = host.monitor.as_ref().and_then(|monitor| call.state.monmap.member(&monitor.name));
-    match member.is_none_or(|member| call.mon.may_stop(member)) {
+    let told = ToldToStop::anywhere(call.state, call.now.wall).mons;
+    match member.is_none_or(|member| call.mon.may_stop(member, &told)) {
         true => Ok(()),
         false => {
             let text = format!("without the monitor of host {name} the others would have no majority");
@@ -464,7 +473,7 @@ pub(super) fn daemons_of(host: &Host) -> Vec<(String, String)> {
 fn orch_ps(call: &mut Call<'_>) -> Outcome {
     let mut rows = Vec::new();
     for (name, host) in &call.state.hosts.hosts {
-        for (full, state) in daemons_of(host) {
+        for Reported { name: full, state, memory, .. } in reported(host) {
             let (daemon_type, daemon_id) = full.split_once('.').unwrap_or((&full, ""));
             let (status, status_desc) = match state.as_str() {
                 "running" => (1, "running"),
@@ -479,20 +488,24 @@ fn orch_ps(call: &mut Call<'_>) -> Outcome {
                 ("daemon_id", daemon_id),
             ];
             if have.iter().all(|(argument, have)| is_wanted(call, argument, have)) {
-                rows.push(json!({
+                let mut row = json!({
                     "daemon_type": daemon_type, "daemon_id": daemon_id, "daemon_name": full,
                     "service_name": daemon_type, "hostname": name, "status": status, "status_desc": status_desc,
                     "version": host.facts.get("version").cloned().unwrap_or_default(), "ports": ports_of(call, daemon_type, daemon_id),
                     "is_active": false,
-                }));
+                });
+                if memory > 0 {
+                    row["memory_usage"] = json!(memory);
+                }
+                rows.push(row);
             }
         }
     }
     call.show(json!(rows), || {
-        super::hosts::table(&["NAME", "HOST", "STATUS", "VERSION"], &rows, |row| {
-            ["daemon_name", "hostname", "status_desc", "version"]
-                .map(|key| row[key].as_str().unwrap_or_default().to_string())
-                .to_vec()
+        super::hosts::table(&["NAME", "HOST", "STATUS", "MEM USE", "VERSION"], &rows, |row| {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
+            let memory = row["memory_usage"].as_u64().map_or("-".to_string(), crate::output::bytes);
+            vec![text("daemon_name"), text("hostname"), text("status_desc"), memory, text("version")]
         })
     })
 }

@@ -59,7 +59,7 @@ fn holds(device: &Value) -> String {
 fn ls(call: &mut Call<'_>) -> Outcome {
     let mut rows = Vec::new();
     for (name, host) in wanted(call) {
-        for mut device in host.devices() {
+        for mut device in host.devices().iter().cloned() {
             device["host"] = json!(name);
             device["holds"] = json!(holds(&device));
             rows.push(device);

@@ -458,6 +458,7 @@ fn register(call: &mut Call<'_>) -> Outcome {
         maintenance: known.as_ref().and_then(|known| known.maintenance),
         orders: known.as_ref().map(|known| known.orders.clone()).unwrap_or_default(),
         last_order: known.as_ref().map_or(0, |known| known.last_order),
+        noout_before: known.as_ref().map(|known| known.noout_before.clone()).unwrap_or_default(),
     };
     // Its key, which it is given again if the first answer was lost.
     let entity = agent(&name);
@@ -602,6 +603,11 @@ fn osd(call: &mut Call<'_>) -> Outcome {
         let text = format!("host {other} has the disk of osd.{osd}, too: it must be gone there");
         return Err(refuse(errno::EBUSY, text));
     }
+    if !may_take_over(call, (&name, host), osd, &text) {
+        let text =
+            format!("host {name} did not report the disk of osd.{osd}, which another host had: try again");
+        return Err(refuse(errno::EAGAIN, text));
+    }
     let entity = AuthName::new(EntityType::Osd, osd.to_string());
     let key = call.entity(&entity).map(|entity| entity.key.to_base64());
     let key = key.ok_or_else(|| refuse(errno::ENOENT, format!("{entity} has no key")))?;
@@ -621,19 +627,33 @@ fn moved_osds(call: &Call<'_>, name: &str, host: &Host) -> Vec<i32> {
     osds.filter(runs_elsewhere).collect()
 }
 
-/// Another host that runs and reports that it has the store with this uuid. One with the same address has
-/// been installed anew under another name: its agent can say no more that the disk is gone.
+/// Another host that runs, or is in maintenance, and reported that it has the store with this uuid. One with
+/// the same address has been installed anew under another name: its agent can say no more that the disk is
+/// gone.
 fn other_with_disk(call: &Call<'_>, name: &str, uuid: &str) -> Option<String> {
-    let has_disk = |host: &Host| {
-        let devices = host.devices();
-        devices.iter().any(|device| device["store"] == uuid && device["missing"] != true)
-    };
     let hosts = &call.state.hosts.hosts;
     let ip = |host: &Host| host.addr.sock.map(|addr| addr.ip());
     let own = hosts.get(name).and_then(ip);
-    let runs_elsewhere = |host: &Host| ip(host) != own && !is_offline(call, host);
-    let found = hosts.iter().find(|(other, host)| *other != name && runs_elsewhere(host) && has_disk(host));
+    // One in maintenance may be switched off, and comes back with its disks.
+    let is_used = |host: &Host| host.maintenance.is_some() || !is_offline(call, host);
+    let is_elsewhere = |host: &Host| ip(host) != own && is_used(host) && has_disk(host, uuid);
+    let found = hosts.iter().find(|(other, host)| *other != name && is_elsewhere(host));
     found.map(|(other, _)| other.clone())
+}
+
+/// Whether a host may have the key of an OSD that is down. The uuid of its store is no secret, so it does not
+/// suffice: the OSD was on this host, or on none that is left, or the host reported the disk, which all
+/// administrators see.
+fn may_take_over(call: &Call<'_>, (name, host): (&str, &Host), osd: OsdId, uuid: &str) -> bool {
+    let Some(last) = orch::place_of(call, &format!("osd.{osd}")) else { return true };
+    let ip = |host: &Host| host.addr.sock.map(|addr| addr.ip());
+    let was_here = last == name || call.state.hosts.hosts.get(&last).is_some_and(|last| ip(last) == ip(host));
+    was_here || has_disk(host, uuid)
+}
+
+/// Whether a host reports that it has the store with this uuid.
+fn has_disk(host: &Host, uuid: &str) -> bool {
+    host.devices().iter().any(|device| device["store"] == uuid && device["missing"] != true)
 }
 
 /// The monitor that a host is to run; with all that it needs if the host asks for that.

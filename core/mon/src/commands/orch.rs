@@ -5,7 +5,7 @@
 //! takes it a step further: out, empty, stopped, removed from the maps, deleted on its host.
 
 use super::{Answer, Call, Outcome, Refusal, Row, hosts, osd, osd_removal, osd_show, refuse};
-use crate::services::hosts::{Host, HostChange, HostOrder, OsdRemoval, osds_of};
+use crate::services::hosts::{Host, HostChange, HostOrder, OsdRemoval, ToldToStop, osds_of};
 use nacre_base::{OsdId, Utime, errno};
 use nacre_proto::types::cluster_format;
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn host_of(call: &Call<'_>, daemon: &str) -> Result<String, Refusal> {
 
 /// The host that has a daemon, as the monitors know it: where an OSD said that it runs, or is in the CRUSH
 /// map, and where a monitor was placed. What agents say of their hosts counts only where nothing is known.
-fn place_of(call: &Call<'_>, daemon: &str) -> Option<String> {
+pub(super) fn place_of(call: &Call<'_>, daemon: &str) -> Option<String> {
     let all = &call.state.hosts.hosts;
     let first = |is: &dyn Fn(&str, &Host) -> bool| {
         all.iter().find(|(name, host)| is(name, host)).map(|(name, _)| name.clone())
@@ -152,7 +152,8 @@ fn may_stop(call: &Call<'_>, daemon: &str) -> Result<(), Refusal> {
             _ => Ok(()),
         },
         Some(("mon", id)) => {
-            match call.state.monmap.member(id).is_none_or(|member| call.mon.may_stop(member)) {
+            let told = ToldToStop::anywhere(call.state, call.now.wall).mons;
+            match call.state.monmap.member(id).is_none_or(|member| call.mon.may_stop(member, &told)) {
                 true => Ok(()),
                 false => {
                     let text = format!("without {daemon} the other monitors would have no majority");

@@ -452,7 +452,7 @@ fn numa(call: &mut Call<'_>) -> Outcome {
 /// Fails if placement groups would not serve without these OSDs.
 pub(super) fn may_stop(call: &Call<'_>, osds: &[OsdId]) -> Result<(), Refusal> {
     let Stopping { stopped, inactive, .. } =
-        stopping(call.state, &call.mon.services.pgs, &osds.iter().copied().collect());
+        stopping(call.state, &call.mon.services.pgs, &osds.iter().copied().collect(), call.now.wall);
     match stopped.len() + inactive.len() {
         0 => Ok(()),
         bad => {
@@ -466,7 +466,8 @@ pub(super) fn may_stop(call: &Call<'_>, osds: &[OsdId]) -> Result<(), Refusal> {
 
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
     let osds: BTreeSet<OsdId> = asked(call, "ids")?.into_iter().collect();
-    let Stopping { degraded, stopped, inactive } = stopping(call.state, &call.mon.services.pgs, &osds);
+    let Stopping { degraded, stopped, inactive } =
+        stopping(call.state, &call.mon.services.pgs, &osds, call.now.wall);
     let bad = stopped.len() + inactive.len();
     let ok = bad == 0;
     let mut value = json!({

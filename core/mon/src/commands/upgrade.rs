@@ -2,7 +2,7 @@
 
 use super::{Answer, Call, Outcome, Refusal, Row, hosts, refuse};
 use crate::services::health::Checks;
-use crate::services::hosts::Host;
+use crate::services::hosts::{Host, ToldToStop};
 use crate::services::pg::stopping::ActingSets;
 use crate::services::upgrade::{
     INSTALLED, Known, PastUpgrade, Upgrade, Upgrades, bad_pgs, known, refusal, reported,
@@ -74,7 +74,8 @@ fn baseline(call: &Call<'_>, upgrade: Upgrade) -> Upgrade {
     let latency = services.upgrade.latency(call.state.upgrades.format, None);
     Upgrade {
         codes: checks.keys().map(|code| (*code).to_string()).collect(),
-        latency_us: if upgrade.restarted == 0 { latency.unwrap_or(0) } else { upgrade.latency_us },
+        // A higher one halts it no more.
+        latency_us: upgrade.latency_us.max(latency.unwrap_or(0)),
         inactive_pgs,
         unclean_pgs,
         ..upgrade
@@ -244,6 +245,10 @@ pub(super) fn to_restart(call: &Call<'_>, host: &str) -> Vec<String> {
     else {
         return Vec::new();
     };
+    // What keeps them from stopping by now is looked at only then.
+    if !call.mon.context(call.now).leads_long_enough() {
+        return Vec::new();
+    }
     let here = call.state.hosts.hosts.get(host).map(reported).unwrap_or_default();
     let known = daemons(call);
     let is_old = |name: &&String| {
@@ -269,8 +274,8 @@ fn by_version(call: &Call<'_>) -> BTreeMap<String, Vec<String>> {
 fn needed_osds(call: &Call<'_>) -> Vec<OsdId> {
     let map = &call.state.osdmap.map;
     let acting = ActingSets::of(map);
-    let stops =
-        |osd: &OsdId| !acting.stopping(call.state, &call.mon.services.pgs, &[*osd].into()).stopped.is_empty();
+    let (pgs, told) = (&call.mon.services.pgs, ToldToStop::on_hosts(call.state, call.now.wall).osds);
+    let stops = |osd: &OsdId| !acting.stopping(call.state, pgs, &[*osd].into(), &told).stopped.is_empty();
     map.up_osds().filter(stops).collect()
 }
 

@@ -12,6 +12,7 @@ use nacre_base::Now;
 use nacre_machine::{ConnId, Effect, Event, Level, Peer};
 use nacre_proto::messages::{LogLevel, Message, MonMapMsg, QuorumMsg};
 use nacre_proto::types::AddrVec;
+use std::collections::BTreeSet;
 
 /// Global ids that a removed monitor assigns: from here on, at a random place, far above those that the
 /// quorum assigns one after the other.
@@ -108,9 +109,9 @@ impl Mon {
         }
     }
 
-    /// Whether a majority of all would be there while that member is stopped.
-    pub(crate) fn may_stop(&self, member: u64) -> bool {
-        let left = self.alive().into_iter().filter(|id| *id != member).count();
+    /// Whether a majority of all would be there while that member is stopped, and those that were `told` to.
+    pub(crate) fn may_stop(&self, member: u64, told: &BTreeSet<u64>) -> bool {
+        let left = self.alive().into_iter().filter(|id| *id != member && !told.contains(id)).count();
         is_majority(left, self.voters().len())
     }
 

@@ -4,6 +4,12 @@
 //! is told what is to run there. Which hosts have a monitor is decided here (`place_monitors`): one at first,
 //! three from the third host on, five from the fifth. Where copies of data go is in `placement`.
 
+mod facts;
+mod stops;
+
+pub use facts::Facts;
+pub use stops::ToldToStop;
+
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use crate::services::health::{Checks, warn};
@@ -70,7 +76,7 @@ pub struct Host {
     /// The monitor that it has or is to have.
     pub monitor: Option<HostMonitor>,
     /// What its agent said last, by name.
-    pub facts: BTreeMap<String, String>,
+    pub facts: Facts,
     /// When its agent was last heard of, to the minute.
     pub seen: Utime,
     /// Its daemons are to be stopped, and its OSDs stay in, until then.
@@ -79,6 +85,8 @@ pub struct Host {
     pub orders: Vec<HostOrder>,
     /// The number of the last order that it was given.
     pub last_order: u64,
+    /// OSDs that had the flag `noout` before the maintenance, and keep it.
+    pub noout_before: BTreeSet<OsdId>,
 }
 
 /// What the agent of a host is to do, once.
@@ -153,7 +161,7 @@ versioned_fields!(
     registered,
     monitor,
     facts,
-    seen; later maintenance, orders, last_order
+    seen; later maintenance, orders, last_order, noout_before
 );
 versioned_fields!(HostMonitor, "monitor of a host", id, name);
 versioned_fields!(Token, "token", made, expires, uses, roles, used_by);
@@ -211,9 +219,8 @@ impl Slice for Hosts {
 
 impl Host {
     /// The devices of the host, as its agent said last: JSON objects.
-    pub fn devices(&self) -> Vec<Value> {
-        let devices = self.facts.get("devices").map(String::as_str).unwrap_or_default();
-        serde_json::from_str(devices).unwrap_or_default()
+    pub fn devices(&self) -> &[Value] {
+        self.facts.devices()
     }
 
     /// Has its agent do something, once. `device` is what it is to be done to, as the agent reported it.
@@ -444,11 +451,14 @@ pub fn osds_of(map: &OsdMap, host: &str) -> Vec<OsdId> {
     osds
 }
 
-/// The daemons of the host run again, and OSDs that stay down are marked out.
+/// The daemons of the host run again, and OSDs that stay down are marked out, unless an administrator had
+/// decided otherwise before.
 pub fn end_maintenance(pending: &mut PendingTxn, name: &str, host: &Host) {
-    let ended = Host { maintenance: None, ..host.clone() };
+    let ended = Host { maintenance: None, noout_before: BTreeSet::new(), ..host.clone() };
     pending.batch.hosts.push(HostChange::Host(name.to_string(), Some(Box::new(ended))));
-    for osd in osds_of(&pending.map().clone(), name) {
+    let own =
+        osds_of(&pending.map().clone(), name).into_iter().filter(|osd| !host.noout_before.contains(osd));
+    for osd in own {
         if pending.map().osds[osd.index()].state & osd_state::NOOUT != 0 {
             pending.flip(osd, osd_state::NOOUT);
         }

@@ -11,7 +11,7 @@ use super::latency_window::LatencyWindow;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use crate::services::health::{Checks, warn};
-use crate::services::hosts::Host;
+use crate::services::hosts::{Host, ToldToStop};
 use crate::services::pg::stats::{PgStats, all_pgs};
 use crate::services::pg::stopping::ActingSets;
 use crate::state::{Applying, Genesis, Rejected, Slice, State};
@@ -42,8 +42,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(900);
 const LEADS_MIN: Duration = Duration::from_secs(10);
 /// How many times the latency may be what it was before the upgrade.
 const LATENCY_FACTOR: u64 = 2;
-/// Less than this more is no reason to halt, in microseconds.
-const LATENCY_SLACK: u64 = 2000;
+/// Less than this more is no reason to halt, in microseconds: the few requests of an idle cluster vary so
+/// much.
+const LATENCY_SLACK: u64 = 5000;
 /// Past upgrades that are kept.
 const PAST_MAX: usize = 32;
 /// How long a daemon that was refused is shown after it last tried.
@@ -150,6 +151,13 @@ impl Upgrades {
     }
 }
 
+impl Context<'_> {
+    /// Whether this monitor leads for so long that OSDs have reported to it.
+    pub fn leads_long_enough(&self) -> bool {
+        self.leads_since.is_some_and(|since| self.now.mono.since(since) >= LEADS_MIN)
+    }
+}
+
 impl Upgrade {
     /// Its daemons are restarted no more.
     pub fn give_up_step(&mut self) {
@@ -179,6 +187,9 @@ pub struct Reported {
     /// It runs another program than the one that is installed.
     #[serde(default)]
     pub outdated: bool,
+    /// Bytes of memory that it has, roughly; 0 if it does not run, or its agent does not say.
+    #[serde(default)]
+    pub memory: u64,
 }
 
 /// The daemons of a host, as its agent said last.
@@ -302,11 +313,10 @@ impl UpgradeMonitor {
             self.acting = ActingSets::default();
             return;
         };
-        let leads_for = cx.leads_since.map_or(Duration::ZERO, |since| cx.now.mono.since(since));
         if current.paused || current.halted.is_some() || pending.batch.upgrades.is_some() {
             return;
         }
-        if leads_for < LEADS_MIN {
+        if !cx.leads_long_enough() {
             self.waits_for = "the new leader collects reports".to_string();
             return;
         }
@@ -524,16 +534,26 @@ fn must_run(
     let is_left = |daemon: &&Known| waiting.contains(&daemon.name.as_str()) && daemon.version != target;
     let left: Vec<&Known> = known.iter().filter(is_left).filter(|daemon| daemon.is_up).collect();
     let names = left.iter().map(|daemon| daemon.name.as_str());
+    let told = ToldToStop::on_hosts(cx.state, cx.now.wall);
     if let Some(name) = names.clone().find(|name| name.starts_with("mon."))
-        && !may_restart_one(cx.state.monmap.members.len(), cx.quorum.len())
+        && !may_restart(cx, &told, name)
     {
         return Some(format!("without {name} the other monitors have no majority"));
     }
     let osds = names.clone().filter_map(|name| name.strip_prefix("osd.")?.parse().ok()).map(OsdId);
-    let stopped = acting.stopping(cx.state, stats, &osds.collect()).stopped;
+    let stopped = acting.stopping(cx.state, stats, &osds.collect(), &told.osds).stopped;
     let names: Vec<&str> = names.collect();
     let text = || format!("placement groups would not serve without {}", names.join(", "));
     (!stopped.is_empty()).then(text)
+}
+
+/// Whether this monitor may be restarted, where others were told to stop already.
+fn may_restart(cx: &Context<'_>, told: &ToldToStop, name: &str) -> bool {
+    let members = &cx.state.monmap.members;
+    let stays = |(id, member): &(&u64, &String)| format!("mon.{member}") == name || !told.mons.contains(id);
+    let is_there = |id: &u64| cx.state.monmap.rank_of(*id).is_some_and(|rank| cx.quorum.contains(&rank));
+    let there = members.iter().filter(stays).filter(|(id, _)| is_there(id)).count();
+    may_restart_one(members.len(), there)
 }
 
 /// Whether one monitor may be restarted: the others decide without it. One or two monitors never do, and no
@@ -559,11 +579,12 @@ fn next_step(
     if let Some(daemon) = known.iter().filter(is_old).find(|daemon| daemon.is_up && daemon.host.is_none()) {
         return Next::Halt(format!("{} runs on no host that has an agent: restart it by hand", daemon.name));
     }
+    let told = ToldToStop::on_hosts(state, cx.now.wall);
     let own = format!("mon.{}", cx.config.name);
     let mut mons: Vec<&Known> = known.iter().filter(is_mon).filter(is_old).filter(|mon| mon.is_up).collect();
     mons.sort_by_key(|mon| mon.name == own);
     if let Some(mon) = mons.first() {
-        if !may_restart_one(cx.state.monmap.members.len(), cx.quorum.len()) {
+        if !may_restart(cx, &told, &mon.name) {
             let text = format!("another monitor: without {} the others have no majority", mon.name);
             return Next::Wait(text);
         }
@@ -586,7 +607,7 @@ fn next_step(
     let names = |osds: &[OsdId]| osds.iter().map(|osd| format!("osd.{osd}")).collect::<Vec<_>>();
     let stops = |osds: &[OsdId]| {
         let osds: BTreeSet<OsdId> = osds.iter().copied().collect();
-        !acting.stopping(state, stats, &osds).stopped.is_empty()
+        !acting.stopping(state, stats, &osds, &told.osds).stopped.is_empty()
     };
     if let Some(osds) = domains.values().find(|osds| !stops(osds)) {
         return Next::Begin(names(osds));

@@ -107,7 +107,7 @@ fn hosts() -> Vec<HostChange> {
         labels: [text("ssd")].into(),
         registered: STAMP,
         monitor: Some(HostMonitor { id: 4, name: text("h") }),
-        facts: [(text("kernel"), text("6.1"))].into(),
+        facts: BTreeMap::from([(text("kernel"), text("6.1"))]).into(),
         seen: STAMP,
         maintenance: Some(STAMP),
         orders: vec![HostOrder {
@@ -118,6 +118,7 @@ fn hosts() -> Vec<HostChange> {
             given: STAMP,
         }],
         last_order: 7,
+        noout_before: [OsdId(2)].into(),
     };
     let removal = OsdRemoval {
         host: text("h"),
@@ -209,6 +210,7 @@ fn entries_and_checkpoints_of_the_first_format_are_read() {
     for change in &mut expected.hosts {
         if let HostChange::Host(_, Some(host)) = change {
             (host.orders, host.last_order) = (Vec::new(), 0);
+            host.noout_before.clear();
         }
     }
     assert_eq!(second, expected);

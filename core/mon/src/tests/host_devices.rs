@@ -102,10 +102,18 @@ fn disk_is_not_given_to_a_second_host_while_the_first_one_reports_it() {
     let (code, said, _) = t.command(ask.clone());
     assert!(code == -16 && said.contains("host h1 has the disk of osd.1, too"), "{said}");
     assert_eq!(report(&mut t, "h1", devices(1, json!({ "missing": true })).leak(), "").0, 0);
+    // Whatever knows the uuid can ask for the key.
+    let (code, said, _) = t.command(ask.clone());
+    assert!(code == -11 && said.contains("h0 did not report the disk of osd.1"), "{said}");
+    assert_eq!(report(&mut t, "h0", devices(1, json!({})).leak(), "").0, 0);
     assert_eq!(t.json(ask.clone())["osdid"], 1);
     // A host that is off has no disk that others see.
     assert_eq!(report(&mut t, "h1", devices(1, json!({})).leak(), "").0, 0);
     assert_eq!(t.command(ask.clone()).0, -16);
     t.pass(Duration::from_secs(300));
-    assert_eq!(t.json(ask)["osdid"], 1);
+    assert_eq!(t.json(ask.clone())["osdid"], 1);
+    // Unless it is off on purpose, and comes back.
+    t.run(json!({ "prefix": "host maintenance enter", "hostname": "h1" }));
+    t.pass(Duration::from_secs(300));
+    assert_eq!(t.command(ask).0, -16);
 }

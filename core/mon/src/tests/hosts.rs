@@ -483,6 +483,73 @@ fn maintenance_keeps_osds_in_until_it_ends_by_itself_or_by_command() {
 }
 
 #[test]
+fn noout_that_an_administrator_set_outlives_a_maintenance() {
+    let mut t = TestMon::fresh();
+    three_hosts(&mut t);
+    boot_on(&mut t, 3, "two");
+    t.run(json!({ "prefix": "osd add-noout", "ids": ["1"] }));
+    let noout = |t: &TestMon| t.map().osds.iter().map(|osd| osd.has(osd_state::NOOUT)).collect::<Vec<_>>();
+    for _ in 0..2 {
+        // The second one extends it.
+        t.run(json!({ "prefix": "host maintenance enter", "hostname": "two", "seconds": 60 }));
+        assert_eq!(noout(&t), [false, true, false, true]);
+    }
+    t = t.restart();
+    t.run(json!({ "prefix": "host maintenance exit", "hostname": "two" }));
+    assert_eq!(noout(&t), [false, true, false, false]);
+}
+
+#[test]
+fn host_whose_daemons_are_about_to_stop_counts_as_stopped() {
+    let mut t = TestMon::fresh();
+    let osds = three_hosts(&mut t);
+    t.pass(Duration::from_secs(6));
+    let pool = t.create_pool("p", 8);
+    t.activate(&osds, pool);
+    t.report(&osds, pool);
+    let maintain = |t: &mut TestMon, host: &str| {
+        t.command(json!({ "prefix": "host maintenance enter", "hostname": host })).0
+    };
+    let order = |t: &mut TestMon, action: &str, osd: &str| {
+        t.command(json!({ "prefix": "orch daemon", "action": action, "name": osd })).0
+    };
+    let ok_to_stop =
+        |t: &mut TestMon, osd: &str| t.command(json!({ "prefix": "osd ok-to-stop", "ids": [osd] })).0;
+    assert_eq!([maintain(&mut t, "one"), ok_to_stop(&mut t, "0")], [0, 0]);
+    // The OSD of the first host is up still.
+    assert!(t.map().is_up(OsdId(0)));
+    assert_eq!(
+        [maintain(&mut t, "two"), ok_to_stop(&mut t, "1"), order(&mut t, "restart", "osd.2")],
+        [-16; 3]
+    );
+    t.run(json!({ "prefix": "host maintenance exit", "hostname": "one" }));
+    assert_eq!(
+        [order(&mut t, "stop", "osd.2"), order(&mut t, "stop", "osd.1"), maintain(&mut t, "two")],
+        [0, -16, -16]
+    );
+    // The agent of its host has done that.
+    let conn = enter(&mut t, &AuthName::parse("client.host.three").unwrap());
+    told(&mut t, conn, json!({ "prefix": "host report", "name": "three", "done": 1 }), "");
+    assert_eq!(maintain(&mut t, "two"), 0);
+}
+
+#[test]
+fn monitor_whose_host_is_about_to_stop_counts_as_stopped() {
+    let mut group = Group::of(3);
+    group.pass(10_000);
+    for (n, name) in ["a", "b", "c"].iter().enumerate() {
+        let mut host = applicant(name, n as u8 + 1);
+        host["prefix"] = json!("host register");
+        host["addr"] = json!(format!("127.0.0.1:{}", 3300 + n));
+        assert_eq!(group.run(host).0, 0);
+    }
+    let mut enter = |host: &str| group.run(json!({ "prefix": "host maintenance enter", "hostname": host }));
+    assert_eq!(enter("a").0, 0);
+    let (code, said) = enter("b");
+    assert!(code == -16 && said.contains("would have no majority"), "{said}");
+}
+
+#[test]
 fn lost_host_is_removed_with_its_osds_and_key() {
     let mut t = TestMon::fresh();
     let osds = three_hosts(&mut t);
@@ -542,9 +609,13 @@ fn labels_and_places_of_hosts_change() {
     assert_eq!(fast[1], json!({ "hostname": "two", "addr": "10.0.0.2", "labels": ["fast"], "status": "" }));
     t.run(json!({ "prefix": "host label rm", "hostname": "one", "label": "fast" }));
     assert_eq!(t.command(json!({ "prefix": "host label rm", "hostname": "one", "label": "fast" })).0, -2);
-    report(&mut t, "one", r#"{ "daemons": "[{\"name\":\"osd.0\",\"state\":\"running\"}]" }"#, "");
+    let daemons = r#"{ "daemons": "[{\"name\":\"osd.0\",\"state\":\"running\",\"memory\":3145728}]" }"#;
+    report(&mut t, "one", daemons, "");
     let ps = t.json(json!({ "prefix": "orch ps", "hostname": "one" }));
     assert_eq!((&ps[0]["daemon_name"], &ps[0]["status"]), (&json!("osd.0"), &json!(1)));
+    assert_eq!(ps[0]["memory_usage"], 3 << 20);
+    let ps = t.run(json!({ "prefix": "orch ps" }));
+    assert!(ps.contains("MEM USE") && ps.contains("3 MiB"), "{ps}");
     assert_eq!(t.json(json!({ "prefix": "orch status" }))["available"], true);
     let ls = t.json(json!({ "prefix": "orch ls" }));
     assert_eq!((&ls[0]["service_name"], &ls[0]["status"]["running"]), (&json!("osd"), &json!(1)));
@@ -553,6 +624,8 @@ fn labels_and_places_of_hosts_change() {
     t.run(json!({ "prefix": "orch host ok-to-stop", "hostname": "two" }));
     let (code, said, _) = t.command(json!({ "prefix": "orch host add", "hostname": "five" }));
     assert!(code == -95 && said.contains("nacre token new"), "{said}");
+    let (code, said, _) = t.command(json!({ "prefix": "orch apply", "args": ["mon", "3"] }));
+    assert!(code == -95 && said.contains("no specifications of services"), "{said}");
 }
 
 #[test]
@@ -573,6 +646,10 @@ fn host_with_the_disk_of_an_osd_gets_its_identity_unless_it_runs() {
     assert!(code == -16 && said.contains("osd.1 is up"), "{said}");
     t.event(Event::Closed { conn: osds[1], why: Closed::Reset });
     t.run(json!({ "prefix": "osd down", "ids": ["1"] }));
+    assert_eq!(ask(&mut t, uuid).0, -11, "the host did not report the disk");
+    let disk = json!({ "path": "/dev/vdb", "store": uuid });
+    let facts = json!({ "devices": json!([disk]).to_string() }).to_string();
+    assert_eq!(report(&mut t, "three", facts.leak(), "").0, 0);
     assert_eq!(ask(&mut t, uuid).2, json!({ "osdid": 1, "key": have }));
     assert_eq!(ask(&mut t, "09090909-0202-0202-0202-020202020202").0, -2);
     assert_eq!(ask(&mut t, "00000000-0000-0000-0000-000000000000").0, -22);

@@ -69,6 +69,9 @@ impl Group {
             (0..6).for_each(|_| self.round());
         }
     }
+    pub fn is_alive(&self, n: usize) -> bool {
+        !self.dead.contains(&n)
+    }
     fn alive(&self) -> Vec<usize> {
         (0..self.mons.len()).filter(|n| !self.dead.contains(n)).collect()
     }

@@ -3,8 +3,11 @@
 use super::monitors::Group;
 use super::*;
 use crate::services::pg::stopping::{ActingSets, stopping};
-use crate::services::upgrade::Upgrade;
+use crate::services::upgrade::{Upgrade, Upgrades};
+use nacre_perf::Reading;
+use nacre_proto::messages::CounterReport;
 use nacre_proto::types::Release;
+use std::collections::BTreeSet;
 
 const OLD: Formats = Formats { min: 1, max: 1 };
 
@@ -187,13 +190,15 @@ struct Rolling {
     osds: Vec<ConnId>,
     pool: PoolId,
     nonce: u32,
+    /// Requests that each OSD has served, and the nanoseconds that they took.
+    served: (u64, u64),
 }
 
 impl Rolling {
     fn new() -> Rolling {
         let mut t = old_cluster();
         let osds = (0..3).map(|osd| boot_with(&mut t, osd, 1, "0.0.9", Some(OLD))).collect();
-        let mut rolling = Rolling { t, osds, pool: PoolId(1), nonce: 1 };
+        let mut rolling = Rolling { t, osds, pool: PoolId(1), nonce: 1, served: (0, 0) };
         let t = &mut rolling.t;
         let words = |host: usize| {
             let uuid = format!("0{host}111111-1111-1111-1111-111111111111");
@@ -266,6 +271,24 @@ impl Rolling {
     }
     fn status(&mut self) -> Value {
         self.t.json(json!({ "prefix": "upgrade status" }))
+    }
+    /// For some seconds, every OSD serves a hundred requests a second that take so long.
+    fn serve(&mut self, seconds: u32, each: Duration) {
+        for _ in 0..seconds {
+            self.served.0 += 100;
+            self.served.1 += 100 * each.as_nanos() as u64;
+            let value = Reading::Mean { count: self.served.0, nanos: self.served.1 };
+            let counters = vec![CounterReport { set: "osd".into(), name: "op_latency".into(), value }];
+            for (osd, conn) in self.osds.clone().into_iter().enumerate() {
+                let osd = Some(OsdId(osd as i32));
+                let space = OsdSpace { total: 10 << 30, available: 9 << 30, ..OsdSpace::default() };
+                let epoch = self.t.map().epoch;
+                let counters = counters.clone();
+                let report = OsdReport { osd, epoch, space, counters, ..OsdReport::default() };
+                self.t.send(conn, DaemonMsg::Report(report));
+            }
+            self.t.pass(Duration::from_secs(1));
+        }
     }
 }
 
@@ -355,6 +378,162 @@ fn new_health_code_halts_after_a_minute_however_long_recovery_took() {
 }
 
 #[test]
+fn paused_upgrade_restarts_nothing_until_it_is_resumed() {
+    let mut r = Rolling::at_osds();
+    assert_eq!(r.report_hosts("9.9"), ["osd.0"]);
+    r.t.run(json!({ "prefix": "upgrade pause" }));
+    assert!(r.report_hosts("9.9").is_empty(), "not even what has begun");
+    let orch: Value = serde_json::from_str(&r.t.run(json!({ "prefix": "orch upgrade status" }))).unwrap();
+    assert_eq!((&orch["is_paused"], &orch["message"]), (&json!(true), &json!("paused")));
+    // It was told before.
+    r.restart_osd(0);
+    r.all_clean();
+    r.t.pass(Duration::from_secs(60));
+    assert_eq!(
+        (r.message(), r.current().step.unwrap().daemons),
+        ("paused".into(), vec!["osd.0".to_string()])
+    );
+    r.t.run(json!({ "prefix": "upgrade resume" }));
+    r.t.pass(Duration::from_secs(10));
+    assert_eq!(r.report_hosts("9.9"), ["osd.1"], "{}", r.message());
+}
+
+#[test]
+fn latency_halts_when_it_is_twice_what_it_was_and_5_ms_more_for_a_minute() {
+    let millis = |millis: f64| Duration::from_secs_f64(millis / 1000.0);
+    for (before, after, halts) in
+        [(4.0, 8.9, false), (0.1, 4.9, false), (4.0, 9.5, true), (20.0, 39.0, false)]
+    {
+        let mut r = Rolling::new();
+        r.serve(10, millis(before));
+        let mut r = r.started().with_new_monitor();
+        assert_eq!(r.current().latency_us, (before * 1000.0) as u64);
+        r.restart_osd(0);
+        r.all_clean();
+        r.t.pass(Duration::from_secs(1));
+        r.serve(3, millis(after));
+        let worse =
+            format!("the latency of requests is {} us, and was {} us", after * 1000.0, before * 1000.0);
+        if !halts {
+            r.serve(5, millis(after));
+            assert_eq!(r.report_hosts("9.9"), ["osd.1"], "{before} {after}: {}", r.message());
+            continue;
+        }
+        r.serve(50, millis(after));
+        assert!(r.message().contains(&format!("waits for {worse}")), "{}", r.message());
+        r.serve(15, millis(after));
+        assert_eq!(r.message(), format!("halted: {worse}"));
+        assert!(r.report_hosts("9.9").is_empty());
+        assert!(health(&mut r.t)["checks"].get("UPGRADE_HALTED").is_some());
+        r.t.run(json!({ "prefix": "upgrade resume" }));
+        r.serve(10, millis(after));
+        assert_eq!(r.report_hosts("9.9"), ["osd.1"], "it is taken as given: {}", r.message());
+        assert_eq!(health(&mut r.t)["checks"].get("UPGRADE_HALTED"), None);
+    }
+}
+
+/// Three monitors on hosts with agents.
+struct Monitors(Group);
+
+impl Monitors {
+    fn new() -> Monitors {
+        let mut group = Group::of(3);
+        group.pass(10_000);
+        for n in 0..3 {
+            let uuid = format!("0{n}111111-1111-1111-1111-111111111111");
+            let addr = format!("127.0.0.1:{}", 3300 + n);
+            let name = Monitors::name(n);
+            let words = json!({ "prefix": "host register", "name": name, "uuid": uuid, "addr": addr });
+            assert_eq!(group.run(words).0, 0);
+        }
+        let mut monitors = Monitors(group);
+        (0..3).for_each(|n| drop(monitors.report(n)));
+        monitors
+    }
+    fn name(n: usize) -> &'static str {
+        ["a", "b", "c"][n]
+    }
+    /// What the leader tells the agent of a host.
+    fn report(&mut self, n: usize) -> Vec<String> {
+        let daemons = json!([{ "name": format!("mon.{}", Monitors::name(n)), "state": "running" }]);
+        let facts = json!({ "installed": "9.9", "daemons": daemons.to_string() });
+        let words = json!({ "prefix": "host report", "name": Monitors::name(n) });
+        let (input, cmd) = (Bytes::from(facts.to_string()), vec![words.to_string()]);
+        let leader = self.0.leader();
+        let conn = self.0.mons[leader].client();
+        self.0.mons[leader].send(conn, MonCommand { version: PaxosVersion(0), fsid: [0; 16], cmd, input });
+        self.0.pass(200);
+        let answers = self.0.mons[leader].received(conn).into_iter();
+        let ack = answers.into_iter().find_map(|message| match message {
+            Message::MonCommandAck(ack) => Some(ack),
+            _ => None,
+        });
+        let orders: Value = serde_json::from_slice(&ack.expect("an answer").output).unwrap();
+        serde_json::from_value(orders["restart"].clone()).unwrap()
+    }
+    fn reports(&mut self) -> Vec<String> {
+        let alive = (0..3).filter(|n| self.0.is_alive(*n)).collect::<Vec<_>>();
+        alive.into_iter().flat_map(|n| self.report(n)).collect()
+    }
+    fn upgrades(&self) -> Upgrades {
+        self.0.mons[self.0.leader()].mon.state.as_ref().unwrap().upgrades.clone()
+    }
+    fn step(&self) -> Vec<String> {
+        self.upgrades().current.and_then(|current| current.step).unwrap_or_default().daemons
+    }
+    /// A monitor is restarted with another version.
+    fn replace(&mut self, n: usize, version: &str) {
+        self.0.kill(n);
+        let store = std::mem::take(&mut self.0.mons[n].store);
+        let config = MonConfig { release: release(version, Formats::ALL), ..config(n, 3, 60 + n as u64) };
+        self.0.mons[n] = TestMon::start_with(config, store, self.0.mons[n].now);
+        self.0.revive(n);
+    }
+}
+
+#[test]
+fn new_leader_in_the_middle_of_a_step_looks_first_whether_its_daemons_may_stop() {
+    let mut m = Monitors::new();
+    assert_eq!(m.0.run(json!({ "prefix": "upgrade start" })).0, 0);
+    m.0.pass(16_000);
+    let old = m.0.leader();
+    let step = m.step();
+    assert!(step.len() == 1 && step[0] != format!("mon.{}", Monitors::name(old)), "{step:?}");
+    assert_eq!(m.reports(), step);
+    m.0.kill(old);
+    m.0.pass(5000);
+    // The step goes on, and its monitor is needed now.
+    assert_eq!((m.step(), m.reports()), (step.clone(), Vec::new()));
+    m.0.pass(10_000);
+    assert_eq!((m.step(), m.reports()), (Vec::new(), Vec::new()));
+    assert!(m.upgrades().current.is_some());
+    m.0.revive(old);
+    m.0.pass(20_000);
+    assert_eq!((m.step().len(), m.reports()), (1, m.step()));
+}
+
+#[test]
+fn leader_hands_over_and_is_restarted_last() {
+    let mut m = Monitors::new();
+    assert_eq!(m.0.run(json!({ "prefix": "upgrade start" })).0, 0);
+    m.0.pass(16_000);
+    let first = m.0.leader();
+    let mut restarted = Vec::new();
+    while m.upgrades().current.is_some() && restarted.len() < 4 {
+        let orders = m.reports();
+        if let [daemon] = &orders[..] {
+            let n = (0..3).find(|n| *daemon == format!("mon.{}", Monitors::name(*n))).unwrap();
+            assert_ne!(n, m.0.leader(), "{restarted:?}");
+            restarted.push(n);
+            m.replace(n, "9.9");
+        }
+        m.0.pass(5000);
+    }
+    assert_eq!((restarted.len(), restarted.last()), (3, Some(&first)));
+    assert_eq!(m.upgrades().past.last().map(|past| past.version.as_str()), Some("9.9"));
+}
+
+#[test]
 fn status_shows_nothing_that_is_not_waited_for_any_more() {
     let mut r = Rolling::at_osds();
     r.t.pass(Duration::from_secs(1));
@@ -380,7 +559,8 @@ fn acting_sets_are_computed_once_for_each_epoch() {
     acting.update(&t.map());
     let stopped = |t: &TestMon, acting: &ActingSets| {
         let state = t.mon.state.as_ref().unwrap();
-        acting.stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into()).stopped.len()
+        let both = [OsdId(0), OsdId(1)].into();
+        acting.stopping(state, &t.mon.services.pgs, &both, &BTreeSet::new()).stopped.len()
     };
     assert_eq!(stopped(&t, &acting), 8);
     let mut same_epoch = OsdMap::clone(&t.map());
@@ -390,7 +570,7 @@ fn acting_sets_are_computed_once_for_each_epoch() {
     t.create_pool("q", 8);
     acting.update(&t.map());
     let state = t.mon.state.as_ref().unwrap();
-    let all = stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into()).stopped;
+    let all = stopping(state, &t.mon.services.pgs, &[OsdId(0), OsdId(1)].into(), Utime::ZERO).stopped;
     assert_eq!((all.len(), stopped(&t, &acting)), (16, 16));
 }
 

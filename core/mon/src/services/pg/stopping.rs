@@ -1,8 +1,9 @@
 //! What placement groups do without OSDs that are to stop.
 
 use super::stats::{PgStats, all_pgs};
+use crate::services::hosts::ToldToStop;
 use crate::state::State;
-use nacre_base::{Epoch, OsdId, PgId};
+use nacre_base::{Epoch, OsdId, PgId, Utime};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::pg_state;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,8 +50,15 @@ impl ActingSets {
         }
     }
 
-    /// Sorts the placement groups that are on these OSDs.
-    pub fn stopping(&self, state: &State, stats: &PgStats, osds: &BTreeSet<OsdId>) -> Stopping {
+    /// Sorts the placement groups that are on these OSDs. Others were `told` to stop before, and may run
+    /// still.
+    pub fn stopping(
+        &self,
+        state: &State,
+        stats: &PgStats,
+        osds: &BTreeSet<OsdId>,
+        told: &BTreeSet<OsdId>,
+    ) -> Stopping {
         let map = &state.osdmap.map;
         let mut found = Stopping::default();
         let pgs: BTreeSet<PgId> =
@@ -63,7 +71,7 @@ impl ActingSets {
             // A degraded placement group with all its members has one that lacks something. No copy may rely
             // on that one alone.
             let lacking = here.clone().count() >= pool.size.into() && state & pg_state::DEGRADED != 0;
-            let left = here.clone().filter(|osd| !osds.contains(osd)).count();
+            let left = here.clone().filter(|osd| !osds.contains(osd) && !told.contains(osd)).count();
             let left = left.saturating_sub(lacking.into());
             let serves =
                 here.count() >= pool.min_size.into() && (state == 0 || state & pg_state::ACTIVE != 0);
@@ -78,7 +86,8 @@ impl ActingSets {
     }
 }
 
-/// Sorts the placement groups that are on these OSDs.
-pub fn stopping(state: &State, stats: &PgStats, osds: &BTreeSet<OsdId>) -> Stopping {
-    ActingSets::of(&state.osdmap.map).stopping(state, stats, osds)
+/// Sorts the placement groups that are on these OSDs, where others were told to stop already.
+pub fn stopping(state: &State, stats: &PgStats, osds: &BTreeSet<OsdId>, now: Utime) -> Stopping {
+    let told = ToldToStop::anywhere(state, now).osds;
+    ActingSets::of(&state.osdmap.map).stopping(state, stats, osds, &told)
 }
