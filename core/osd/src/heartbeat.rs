@@ -551,25 +551,31 @@ mod tests {
         assert_eq!(said.len(), 9, "twice a second: {said:?}");
     }
 
-    #[test]
-    fn neighbours_in_the_ring_are_in_different_hosts_and_racks() {
+    /// OSDs that are up, so many on each host, and so many hosts in each rack.
+    fn cluster(osds: i32, per_host: i32, per_rack: i32) -> OsdMap {
         let mut crush = CrushMap::fresh(0);
-        // r0: h0 (0, 1, 2), h1 (3, 4, 5); r1: h2 (6, 7, 8), h3 (9, 10, 11)
-        for osd in 0..12 {
+        for osd in 0..osds {
             let place = [
                 ("root", "default".to_string()),
-                ("rack", format!("r{}", osd / 6)),
-                ("host", format!("h{}", osd / 3)),
+                ("rack", format!("r{}", osd / per_host / per_rack)),
+                ("host", format!("h{}", osd / per_host)),
             ];
             let place = place.map(|(kind, name)| (kind.to_string(), name)).into();
             crush.create_or_move_item(osd, 1 << 16, &format!("osd.{osd}"), &place).unwrap();
         }
         let mut map = OsdMap::new([1; 16], nacre_base::Utime::ZERO, crush);
-        map.set_max_osd(12);
-        for osd in 0..12 {
+        map.set_max_osd(osds as u32);
+        for osd in 0..osds {
             map.osd_mut(OsdId(osd)).unwrap().state =
                 nacre_proto::maps::osd_state::EXISTS | nacre_proto::maps::osd_state::UP;
         }
+        map
+    }
+
+    #[test]
+    fn neighbours_in_the_ring_are_in_different_hosts_and_racks() {
+        // r0: h0 (0, 1, 2), h1 (3, 4, 5); r1: h2 (6, 7, 8), h3 (9, 10, 11)
+        let map = cluster(12, 3, 2);
         for osd in 0..12 {
             let watched = witnessed(&map, OsdId(osd));
             assert_eq!(watched.len(), 6);
@@ -580,5 +586,18 @@ mod tests {
             let witnesses = (0..12).filter(|other| witnessed(&map, OsdId(*other)).contains(&OsdId(osd)));
             assert_eq!(witnesses.count(), 6);
         }
+    }
+
+    /// On 30 hosts in 10 racks. Each pair of OSDs would be 2,020,500 heartbeats a second.
+    #[test]
+    fn idle_cluster_of_450_osds_sends_heartbeats_between_few_of_them() {
+        let map = cluster(450, 15, 3);
+        let mut witnesses = vec![0; 450];
+        for osd in 0..450 {
+            let watched = witnessed(&map, OsdId(osd));
+            assert!(watched.iter().all(|other| other.0 / 15 != osd / 15), "on other hosts than osd.{osd}");
+            watched.into_iter().for_each(|other| witnesses[other.index()] += 1);
+        }
+        assert_eq!(witnesses, vec![WITNESSES; 450], "27,000 heartbeats a second in all");
     }
 }
