@@ -190,7 +190,7 @@ pub(crate) fn compare_all(values: impl IntoIterator<Item = (Name, Bytes)>) -> Op
 }
 
 /// The output of `Op::OmapGetVals`: pairs, and whether there are more behind them.
-pub(crate) fn pairs(output: &[u8]) -> Result<(BTreeMap<Name, Bytes>, bool), DecodeError> {
+pub fn pairs(output: &[u8]) -> Result<(BTreeMap<Name, Bytes>, bool), DecodeError> {
     let r = &mut Reader::new(output);
     Ok((BTreeMap::decode(r)?, bool::decode(r)?))
 }

@@ -4,12 +4,13 @@
 //! results. An object exists when its entry is in the index, so that one compound operation commits it.
 //! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
 //! `condition` the preconditions of HTTP, `upload` the state of a multipart upload, `data` how bodies are cut
-//! into RADOS objects, `account` users and buckets.
+//! into RADOS objects, `account` users and buckets, `config` what is set on a bucket.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
 mod account;
 mod condition;
+mod config;
 mod data;
 mod index;
 mod leaf;
@@ -23,9 +24,10 @@ mod tests;
 
 pub use account::{Bucket, User};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
+pub use config::{BUCKET_TAGS_MAX, BucketConfig, CorsAnswer, CorsRequest, CorsRule, setting};
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
 pub use index::{Answer, Ask, BucketIndex, Change, Effect, GarbageItem, OpId, Refusal, Ticket};
-pub use leaf::{Garbage, LeafName, create_bucket};
+pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
 pub use listing::{Item, Page, PageRequest};
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
 pub use tag::Tag;

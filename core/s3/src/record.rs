@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// What listings show of an object, and what tells one write of it from the next. Small, since a page of a
 /// listing reads a thousand of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The write that made it.
     pub tag: Tag,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Names one write of one incarnation of a gateway, and the data that it brings. Never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     /// The incarnation of the gateway, drawn at random when it starts.
     pub instance: u64,
