@@ -12,6 +12,7 @@ mod export;
 mod monitor;
 mod osd;
 mod quorum;
+mod s3;
 mod secure;
 mod stored;
 mod stream;
@@ -71,6 +72,8 @@ pub const ALL: &[Target] = &[
     Target { fixed: 16 << 20, ..target("batch", stored::batch_seeds, stored::batch) },
     Target { fixed: 1 << 20, ..target("raft-log", quorum::log_seeds, quorum::log) },
     Target { fixed: 4 << 20, ..target("raft", quorum::seeds, quorum::run) },
+    target("s3-value", s3::value_seeds, s3::value),
+    target("s3-settings", s3::settings_seeds, s3::settings),
     Target { fixed: 64 << 20, ..target("osd", osd::seeds, osd::run) },
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];
