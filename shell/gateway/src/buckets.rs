@@ -4,23 +4,25 @@
 //! object `buckets.USER` for each user whose omap lists names. A name is put into the list before the record
 //! is made, and taken out after the record is gone, so that no bucket is missing in it; what is in the list
 //! without a record is not shown. `trash.ID` stands for an index that is to be removed.
+//!
+//! The omap of a record has the settings of the bucket.
 
 use crate::driver::Index;
 use crate::errors;
-use crate::store::{Pools, Store, now, read_record};
+use crate::store::{Pools, Store, now};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
-use nacre_s3::{Answer, Ask, Bucket, Change, Item, PageRequest, Tag, create_bucket};
+use nacre_s3::{Answer, Ask, Bucket, BucketConfig, Change, Item, PageRequest, Tag, create_bucket};
 use nacre_wire::{from_slice, to_vec};
 use s3s::{S3Error, S3Result, s3_error};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a record is used without looking whether the bucket still exists. One that was deleted meanwhile
-/// refuses writes.
-const FRESH: Duration = Duration::from_secs(10);
+/// How long a record and its settings are used without looking whether they are still the same. A bucket that
+/// was deleted meanwhile refuses requests.
+pub const FRESH: Duration = Duration::from_secs(2);
 /// Buckets whose records and indexes are remembered.
 const KNOWN_MAX: usize = 4096;
 /// Records that are read at the same time for a list of buckets.
@@ -33,13 +35,30 @@ const ID: &str = "id";
 #[derive(Clone)]
 pub struct OpenBucket {
     pub record: Arc<Bucket>,
+    pub config: Arc<BucketConfig>,
     pub index: Arc<Index>,
+}
+
+/// A bucket as it was read.
+#[derive(Clone)]
+struct Known {
+    bucket: OpenBucket,
+    /// When the read began.
+    asked: Instant,
+    /// What was read before this time may lack a change of this gateway.
+    changed: Option<Instant>,
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.asked.elapsed() < FRESH && self.changed.is_none_or(|changed| changed < self.asked)
+    }
 }
 
 /// Finds buckets, and makes and deletes them.
 pub struct Buckets {
     store: Arc<Store>,
-    known: Mutex<HashMap<String, (OpenBucket, Instant)>>,
+    known: Mutex<HashMap<String, Known>>,
 }
 
 fn failed(failure: Failure) -> S3Error {
@@ -63,37 +82,70 @@ impl Buckets {
 
     async fn find(&self, name: &str) -> S3Result<Option<OpenBucket>> {
         let known = self.known.lock().expect("no code panics with it").get(name).cloned();
-        if let Some((bucket, since)) = &known
-            && since.elapsed() < FRESH
-        {
-            return Ok(Some(bucket.clone()));
+        if let Some(known) = known.as_ref().filter(|known| known.is_fresh()) {
+            return Ok(Some(known.bucket.clone()));
         }
         let Some(pools) = self.store.find_pools().await.map_err(failed)? else { return Ok(None) };
-        let record = read_record(&pools.meta, record_name(name)).await.map_err(failed)?;
-        let Some(record) = record else {
+        // What is read now may be old when it arrives.
+        let asked = Instant::now();
+        let Some((record, config)) = read_bucket(pools, name).await? else {
             self.forget(name);
             return Ok(None);
         };
-        let record: Bucket = from_slice(&record).map_err(errors::corrupt)?;
-        let bucket = match known {
+        let index = match known {
             // Its index goes on with what it knows.
-            Some((bucket, _)) if bucket.record.id == record.id => bucket,
-            _ => {
-                let index = Index::new(pools.index.clone(), &record.id, self.store.instance);
-                OpenBucket { record: Arc::new(record), index }
-            }
+            Some(known) if known.bucket.record.id == record.id => known.bucket.index,
+            _ => Index::new(pools.index.clone(), &record.id, self.store.instance),
         };
+        let bucket = OpenBucket { record: Arc::new(record), config: Arc::new(config), index };
         let mut known = self.known.lock().expect("no code panics with it");
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        // Two requests may have read the record at the same time: one index is better than two.
-        let (kept, since) = known.entry(name.to_owned()).or_insert_with(|| (bucket.clone(), Instant::now()));
-        if kept.record.id != bucket.record.id {
-            *kept = bucket;
+        // Two requests may have read the record at the same time: one index is better than two, and what was
+        // read later counts.
+        let new = || Known { bucket: bucket.clone(), asked, changed: None };
+        let kept = known.entry(name.to_owned()).or_insert_with(new);
+        if kept.bucket.record.id != bucket.record.id {
+            *kept = new();
+        } else if asked > kept.asked {
+            kept.bucket = OpenBucket { index: kept.bucket.index.clone(), ..bucket };
+            kept.asked = asked;
         }
-        *since = Instant::now();
-        Ok(Some(kept.clone()))
+        Ok(Some(kept.bucket.clone()))
+    }
+
+    /// The bucket, whoever owns it.
+    pub async fn of_any_user(&self, name: &str) -> S3Result<Option<OpenBucket>> {
+        self.find(name).await
+    }
+
+    /// Writes a setting of a bucket, or removes it. Other gateways see it after `FRESH`.
+    pub async fn set(&self, bucket: &OpenBucket, name: &str, value: Option<Vec<u8>>) -> S3Result<()> {
+        let pools = self.store.existing().await?;
+        let record = pools.meta.object(record_name(&bucket.record.name));
+        let same = record.compare_xattr(ID, Compare::Equal, bucket.record.id.clone());
+        let name = Name::from(name);
+        let request = match value {
+            Some(value) => same.omap_set([(name, value.into())]),
+            None => same.omap_remove([name]),
+        };
+        let result = pools.meta.run(request).await;
+        self.forget_config(&bucket.record.name);
+        match result {
+            Err(failure) if failure.is_not_found() || failure.errno == errno::ECANCELED => {
+                Err(errors::no_such_bucket())
+            }
+            result => result.map(drop).map_err(failed),
+        }
+    }
+
+    /// The settings of a bucket are read again before they are used.
+    fn forget_config(&self, name: &str) {
+        let mut known = self.known.lock().expect("no code panics with it");
+        if let Some(known) = known.get_mut(name) {
+            known.changed = Some(Instant::now());
+        }
     }
 
     /// The index of a bucket, of any user.
@@ -206,6 +258,21 @@ pub fn upload_of(name: &bytes::Bytes) -> Option<(bytes::Bytes, Tag)> {
     let at = name.iter().position(|byte| *byte == 0)?;
     let id = std::str::from_utf8(&name[at + 1..]).ok()?.parse().ok()?;
     Some((name.slice(..at), id))
+}
+
+/// The record of a bucket and its settings, as they are at one time.
+async fn read_bucket(pools: &Pools, name: &str) -> S3Result<Option<(Bucket, BucketConfig)>> {
+    let request = pools.meta.object(record_name(name)).read(0, 0).omap_get(Name::default(), PAGE);
+    let reply = match pools.meta.run(request).await {
+        Err(failure) if failure.is_not_found() => return Ok(None),
+        reply => reply.map_err(failed)?,
+    };
+    let [record, settings] = reply.ops.as_slice() else {
+        return Err(errors::corrupt("a reply without the outputs of its operations"));
+    };
+    let record: Bucket = from_slice(&record.data).map_err(errors::corrupt)?;
+    let (settings, _) = nacre_s3::omap_page(&settings.data).map_err(errors::corrupt)?;
+    Ok(Some((record, BucketConfig::decode(settings).map_err(errors::corrupt)?)))
 }
 
 fn record_name(bucket: &str) -> String {

@@ -48,6 +48,11 @@ pub fn internal(why: impl std::fmt::Display) -> S3Error {
 
 /// An error whose code `s3s` does not know.
 pub fn with_code(code: &str, status: StatusCode, message: &'static str) -> S3Error {
+    with_text(code, status, message.to_owned())
+}
+
+/// The same, with a message that is put together.
+pub fn with_text(code: &str, status: StatusCode, message: String) -> S3Error {
     // Any text is a code.
     let code = code.parse().unwrap_or(S3ErrorCode::InvalidRequest);
     let mut error = S3Error::with_message(code, message);

@@ -6,6 +6,7 @@ use crate::errors;
 use crate::receive::{Incoming, Received, receive};
 use crate::send::send;
 use crate::service::Core;
+use crate::settings::{OBJECT_TAGS_MAX, check_tags};
 use crate::store::now;
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -128,23 +129,8 @@ pub fn tags_of_header(text: Option<&str>) -> S3Result<BTreeMap<String, String>> 
         let bad = || s3_error!(InvalidArgument, "The header 'x-amz-tagging' is not valid.");
         tags.insert(decode(name).ok_or_else(bad)?, decode(value).ok_or_else(bad)?);
     }
-    check_tags(&tags)?;
+    check_tags(&tags, OBJECT_TAGS_MAX)?;
     Ok(tags)
-}
-
-/// Limits of the tags of an object.
-pub fn check_tags(tags: &BTreeMap<String, String>) -> S3Result<()> {
-    let fits = |(name, value): (&String, &String)| {
-        !name.is_empty() && name.chars().count() <= 128 && value.chars().count() <= 256
-    };
-    if tags.len() > 10 {
-        let message = "Object tags cannot be greater than 10";
-        return Err(errors::with_code("BadRequest", StatusCode::BAD_REQUEST, message));
-    }
-    if !tags.iter().all(fits) {
-        return Err(s3_error!(InvalidTag, "A tag's key or value is too long."));
-    }
-    Ok(())
 }
 
 /// An object's metadata, without the prefix.

@@ -1,6 +1,7 @@
 //! The HTTP server: connections, their limits, and the end of the process.
 
 use crate::buckets::Buckets;
+use crate::cors::{self, CrossOrigin};
 use crate::front::{self, Access};
 use crate::garbage::collect;
 use crate::service::{Core, Service};
@@ -54,6 +55,7 @@ pub struct Options {
 pub struct Gateway {
     listener: TcpListener,
     service: S3Service,
+    buckets: Arc<Buckets>,
     connections: Arc<Semaphore>,
     /// Collects garbage.
     collector: JoinHandle<()>,
@@ -76,8 +78,13 @@ impl Gateway {
         let users = Arc::new(Users::new(store.clone(), options.first_user));
         let buckets = Arc::new(Buckets::new(store.clone()));
         let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
-        let core =
-            Core { store, users: users.clone(), buckets, region: options.region, grace: options.grace };
+        let core = Core {
+            store,
+            users: users.clone(),
+            buckets: buckets.clone(),
+            region: options.region,
+            grace: options.grace,
+        };
         let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
         builder.set_auth(Auth(users.clone()));
         builder.set_access(Access(users));
@@ -87,7 +94,7 @@ impl Gateway {
         config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        Ok(Gateway { listener, service: builder.build(), connections, collector })
+        Ok(Gateway { listener, service: builder.build(), buckets, connections, collector })
     }
 
     /// Where it listens.
@@ -113,9 +120,10 @@ impl Gateway {
                     }
                 },
             };
-            let (service, stopped) = (self.service.clone(), stopped.clone());
+            let (service, buckets) = (self.service.clone(), self.buckets.clone());
+            let stopped = stopped.clone();
             tokio::spawn(async move {
-                connection(stream, service, stopped).await;
+                connection(stream, service, buckets, stopped).await;
                 drop(permit);
             });
         }
@@ -126,7 +134,12 @@ impl Gateway {
     }
 }
 
-async fn connection(stream: TcpStream, service: S3Service, mut stopped: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    service: S3Service,
+    buckets: Arc<Buckets>,
+    mut stopped: watch::Receiver<bool>,
+) {
     // A small answer must not wait for more to send.
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
@@ -136,12 +149,20 @@ async fn connection(stream: TcpStream, service: S3Service, mut stopped: watch::R
         .max_headers(HEADERS_COUNT_MAX)
         .max_buf_size(HEADERS_BYTES_MAX);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (refusal, service) = (front::refusal(&request), service.clone());
+        let (refusal, service, buckets) = (front::refusal(&request), service.clone(), buckets.clone());
         async move {
-            match refusal {
+            if cors::is_preflight(&request) {
+                return cors::preflight(&buckets, &request).await;
+            }
+            let page = CrossOrigin::of(&request);
+            let mut answer = match refusal {
                 Some(refusal) => front::answer(refusal),
                 None => service.call(request.map(s3s::Body::from)).await,
+            };
+            if let (Some(page), Ok(answer)) = (page, &mut answer) {
+                page.allow(&buckets, answer).await;
             }
+            answer
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
