@@ -111,6 +111,7 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     assert_eq!(aws(&c, "s3 ls").unwrap(), "");
 
     succeed(&mut python(&c, "s3_slice.py").unwrap()).unwrap();
+    succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
 }
