@@ -7,7 +7,7 @@ use nacre_s3::{
     Body, Bucket, BucketConfig, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent, Garbage, Head,
     Part, Tag, Upload,
 };
-use nacre_wire::{Encode, from_slice, to_vec};
+use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
 
 const TAG: Tag = Tag { instance: 7, sequence: 8 };
@@ -20,16 +20,20 @@ fn checksum() -> Checksum {
     Checksum { algorithm: "CRC32".into(), value: "AAAAAA==".into(), is_composite: true }
 }
 
+fn decode<T: Encode + Decode>(bytes: &[u8]) {
+    let _ = stable::<T>(bytes);
+}
+
 /// The decoders, in the order of the first byte of an input.
 const VALUES: [fn(&[u8]); 8] = [
-    |bytes| drop(stable::<Entry>(bytes)),
-    |bytes| drop(stable::<Head>(bytes)),
-    |bytes| drop(stable::<Counters>(bytes)),
-    |bytes| drop(stable::<Garbage>(bytes)),
-    |bytes| drop(stable::<Upload>(bytes)),
-    |bytes| drop(stable::<Part>(bytes)),
-    |bytes| drop(stable::<Bucket>(bytes)),
-    |bytes| drop(stable::<Vec<CorsRule>>(bytes)),
+    decode::<Entry>,
+    decode::<Head>,
+    decode::<Counters>,
+    decode::<Garbage>,
+    decode::<Upload>,
+    decode::<Part>,
+    decode::<Bucket>,
+    decode::<Vec<CorsRule>>,
 ];
 
 fn seed(kind: u8, value: &impl Encode) -> Vec<u8> {
@@ -59,7 +63,6 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         parts: vec![4, 5],
         upload: Some(TAG),
         tags: text("tag"),
-        ..Head::default()
     };
     let inline = Head { body: Body::Inline(Bytes::from_static(b"body")), ..Head::default() };
     let entry =
