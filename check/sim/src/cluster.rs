@@ -5,6 +5,7 @@ use crate::memory;
 use crate::network::NodeId;
 use crate::node::{Node, Role};
 use crate::script::{Auth, Shape};
+use crate::versions::Versions;
 use crate::world::{DISK_LATENCY, World};
 use bytes::Bytes;
 use nacre_auth::{Entity, Entropy, KeyType, Secret, keyring};
@@ -44,6 +45,7 @@ pub struct Cluster {
     keyrings: Keyrings,
     /// Seconds that tickets are valid; 0: the default.
     ticket_ttl: u64,
+    pub versions: Versions,
     /// Purged OSDs.
     purged: BTreeSet<usize>,
     /// The OSD whose metadata was corrupted, until its store is replaced: its store fails its checks, as it
@@ -87,6 +89,7 @@ impl Cluster {
             hosts: shape.hosts(),
             keyrings: Keyrings::new(seed, shape.auth),
             ticket_ttl: shape.ticket_ttl,
+            versions: Versions::default(),
             purged: BTreeSet::new(),
             corrupted: None,
             osd_disk: (
@@ -116,6 +119,9 @@ impl Cluster {
             cluster.clients.push(world.add(node));
         }
         cluster.keyrings.initial_entities = cluster.keyrings.entities.clone();
+        if shape.old_release {
+            cluster.versions = Versions::all_old(cluster.mons.iter().chain(&cluster.osds).copied());
+        }
         cluster.world = world;
         cluster
     }
@@ -175,7 +181,15 @@ impl Cluster {
         self.world.node(id).is_running()
     }
 
+    /// The cluster's format, as its monitors have it.
+    pub fn format(&mut self) -> u64 {
+        let status = self.command(&json!({ "prefix": "upgrade status", "format": "json" }));
+        let status: Value = serde_json::from_str(&status).expect("it is JSON");
+        status["format"].as_u64().expect("it has a number")
+    }
+
     pub fn start(&mut self, id: NodeId) {
+        let release = self.versions.of(id);
         let seed = self.world.rng.next_u64();
         let mon_addrs: Vec<EntityAddr> = self.mons.iter().map(|id| self.world.node(*id).addr).collect();
         let kind = self.world.node(id).kind;
@@ -200,7 +214,7 @@ impl Cluster {
                     options: options(self.osds.len(), self.per_host, self.ticket_ttl),
                     host: format!("host{}", self.host_of_mon(num as usize)),
                     perf: Default::default(),
-                    release: Default::default(),
+                    release,
                     metadata: BTreeMap::new(),
                     seed,
                     auth: MonAuth {
@@ -229,7 +243,7 @@ impl Cluster {
                     host: format!("host{}", num as usize / self.per_host),
                     device_class: "ssd".into(),
                     memory: osd_memory.unwrap_or(MEMORY),
-                    release: Default::default(),
+                    release,
                     metadata: BTreeMap::new(),
                     perf: Default::default(),
                     seed,

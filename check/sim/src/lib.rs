@@ -4,8 +4,8 @@
 //! A seed determines a run completely. `world` executes the effects of machines on a `schedule`, a `network`
 //! and `node`s; `cluster` is the interface for tests; `script` generates the faults of a run from its seed,
 //! `scenario` runs them, `workload` and `history` generate requests and check their replies; `shrink` makes
-//! failing scripts short. `outage` is a run of another kind: it measures how much memory a long outage of one
-//! OSD costs.
+//! failing scripts short; `versions` says which daemons have which version of the program. `outage` is a run
+//! of another kind: it measures how much memory a long outage of one OSD costs.
 
 mod cluster;
 mod history;
@@ -22,6 +22,7 @@ mod schedule;
 mod script;
 mod shrink;
 mod trace;
+mod versions;
 mod workload;
 mod world;
 
@@ -31,3 +32,4 @@ pub use outage::{Outage, OutageReport};
 pub use scenario::{Outcome, run_script, run_seed};
 pub use script::{Auth, BadLine, Fault, Script, Shape, Target};
 pub use shrink::shrink;
+pub use versions::Versions;

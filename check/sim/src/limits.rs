@@ -71,7 +71,9 @@ impl Elections {
         let is_mon = |target: &Target| matches!(target, Target::Mon(_) | Target::Host(_) | Target::Rack(_));
         let touched = match fault {
             Fault::Kill(target) | Fault::PowerOff(target) => target.iter().any(is_mon),
-            Fault::Stop(target) | Fault::Pause(target) | Fault::Resume(target) => is_mon(target),
+            Fault::Stop(target) | Fault::Pause(target) | Fault::Resume(target) | Fault::Upgrade(target) => {
+                is_mon(target)
+            }
             Fault::Partition(a, b) | Fault::PartitionOneWay(a, b) | Fault::Reject(a, b) => {
                 let both = is_mon(a) && is_mon(b);
                 self.partitioned |= both;

@@ -9,6 +9,7 @@ use crate::workload::{WRITERS, Workload};
 use bytes::Bytes;
 use nacre_base::{PoolId, Rng};
 use nacre_client::{Output, Request, RequestId};
+use nacre_proto::types::cluster_format;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -156,6 +157,9 @@ impl Run {
             self.corrupt_metadata(unreliable)?;
         }
         self.c.wait_monitors()?;
+        if script.shape.old_release {
+            self.finish_upgrade()?;
+        }
         self.elections.check(&self.c)?;
         check_maps(&self.c, &script.shape)?;
         self.workload.read_all(&mut self.c);
@@ -253,6 +257,14 @@ impl Run {
         }
     }
 
+    /// A daemon gets the newest version, and one that runs is restarted with it.
+    fn upgrade(&mut self, node: NodeId) {
+        if self.c.versions.upgrade(node) && self.c.is_running(node) {
+            self.c.world.kill(node, false);
+            self.c.start(node);
+        }
+    }
+
     /// Injects a fault; one that is impossible in the current state does nothing.
     fn apply(&mut self, fault: &Fault) {
         match fault {
@@ -297,6 +309,10 @@ impl Run {
                     *clock = Duration::from_secs(*seconds);
                 }
             }
+            Fault::Upgrade(target) => {
+                self.nodes(*target).into_iter().for_each(|node| self.upgrade(node));
+            }
+            Fault::FinishUpgrade => self.command(json!({ "prefix": "upgrade finish" }), Then::Nothing),
             Fault::Heal => self.c.world.heal_all(),
             Fault::Corrupt(osd, blocks) => self.c.damage(*osd, *blocks, |disk, offset| disk.corrupt(offset)),
             Fault::BadSectors(osd, sectors) => {
@@ -446,6 +462,34 @@ impl Run {
             differ = self.c.scrub("osd deep-scrub")?;
         }
         if differ.is_empty() { Ok(()) } else { Err(format!("scrub finds inconsistent copies in {differ:?}")) }
+    }
+
+    /// Daemons that have the version before get the newest one, and the cluster its format.
+    fn finish_upgrade(&mut self) -> Result<(), String> {
+        let daemons: Vec<NodeId> = self.c.mons.iter().chain(&self.c.osds).copied().collect();
+        for node in daemons {
+            // A purged OSD does not run any more.
+            if self.c.versions.upgrade(node) && self.c.is_running(node) {
+                self.elections.note(&Fault::Upgrade(Target::Mon(0)));
+                self.c.world.kill(node, false);
+                self.c.start(node);
+                self.c.wait_clean()?;
+            }
+        }
+        self.c.wait_monitors()?;
+        // Monitors learn from each other's messages which formats these can use.
+        for _ in 0..30 {
+            // Whether it is refused is seen below.
+            let finish =
+                Request::mon_command(json!({ "prefix": "upgrade finish" }).to_string(), Bytes::new());
+            let request = self.c.submit(ADMIN, finish);
+            drop(self.c.wait(ADMIN, request));
+            if self.c.format() == u64::from(cluster_format::NEWEST) {
+                return Ok(());
+            }
+            self.c.run_for(Duration::from_secs(1));
+        }
+        Err(format!("the cluster still has format {}", self.c.format()))
     }
 
     /// Ends all faults.

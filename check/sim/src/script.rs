@@ -54,6 +54,10 @@ pub enum Fault {
     Isolate(Target),
     /// Every partition and rejection ends.
     Heal,
+    /// A daemon is restarted with the newest version, if it had the one before.
+    Upgrade(Target),
+    /// `nacre upgrade finish`, which is refused while daemons that are up have the version before.
+    FinishUpgrade,
     /// The wall clock of a host is ahead by this many seconds, until all faults end.
     Clock(Target, u64),
     /// Bit rot: this many blocks of an OSD's objects change silently on its disk.
@@ -132,6 +136,8 @@ pub struct Shape {
     pub auth: Auth,
     /// `auth_service_ticket_ttl` in seconds; 0: the default. Rotating keys change as often.
     pub ticket_ttl: u64,
+    /// Daemons begin with the version before, which uses an older format of the cluster.
+    pub old_release: bool,
     /// Whether bytes travel, through the messengers of both ends, instead of messages.
     pub frames: bool,
     /// Of ten thousand pieces of these bytes, how many end with a reset of their session.
@@ -407,6 +413,8 @@ impl Display for Fault {
             Fault::PartitionOneWay(a, b) => write!(f, "partition-one-way {a} {b}"),
             Fault::Reject(a, b) => write!(f, "reject {a} {b}"),
             Fault::Isolate(target) => write!(f, "isolate {target}"),
+            Fault::Upgrade(target) => write!(f, "upgrade {target}"),
+            Fault::FinishUpgrade => f.write_str("finish-upgrade"),
             Fault::Heal => f.write_str("heal"),
             Fault::Clock(target, seconds) => write!(f, "clock {target} {seconds}"),
             Fault::Corrupt(osd, blocks) => write!(f, "corrupt osd.{osd} {blocks}"),
@@ -436,7 +444,7 @@ impl Display for Script {
             &self.shape;
         let Shape { wal_kib, pg_log_entries, disk_mib, memory_kib, osdmaps, backoff_on_peering, .. } =
             &self.shape;
-        let Shape { auth, ticket_ttl, frames, resets, options, .. } = &self.shape;
+        let Shape { auth, ticket_ttl, old_release, frames, resets, options, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -476,6 +484,9 @@ impl Display for Script {
         }
         if *ticket_ttl > 0 {
             writeln!(f, "ticket-ttl {ticket_ttl}")?;
+        }
+        if *old_release {
+            writeln!(f, "old-release 1")?;
         }
         if *frames {
             writeln!(f, "frames 1")?;
@@ -546,6 +557,8 @@ impl FromStr for Fault {
             ("partition-one-way", [a, b]) => Fault::PartitionOneWay(*a, *b),
             ("reject", [a, b]) => Fault::Reject(*a, *b),
             ("isolate", [target]) => Fault::Isolate(*target),
+            ("upgrade", [target]) => Fault::Upgrade(*target),
+            ("finish-upgrade", []) => Fault::FinishUpgrade,
             ("heal", []) => Fault::Heal,
             ("out", [Target::Osd(osd)]) => Fault::Out(*osd),
             ("in", [Target::Osd(osd)]) => Fault::In(*osd),
@@ -606,6 +619,7 @@ impl FromStr for Script {
                 "osdmaps" => shape.osdmaps = number,
                 "backoff-on-peering" => shape.backoff_on_peering = number > 0,
                 "ticket-ttl" => shape.ticket_ttl = number,
+                "old-release" => shape.old_release = number > 0,
                 "frames" => shape.frames = number > 0,
                 "resets" => shape.resets = number,
                 _ => return Err(bad()),

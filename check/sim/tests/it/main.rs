@@ -4,6 +4,8 @@ mod auth;
 mod detection;
 mod monitors;
 mod outage;
+mod power;
+mod versions;
 
 use nacre_sim::{Auth, Cluster, Script, Seed, Shape, run_script, run_seed};
 use std::time::Duration;
