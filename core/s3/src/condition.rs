@@ -116,6 +116,7 @@ mod tests {
             owner: String::new(),
             storage_class: String::new(),
             checksum: String::new(),
+            ..Entry::default()
         }
     }
     fn these(etags: &[&str]) -> Option<Etags> {

@@ -4,9 +4,13 @@
 //! The settings are in the omap of the bucket's record, and are read with it in one operation.
 
 mod cors;
+mod lifecycle;
 
 pub use cors::{CorsAnswer, CorsRequest, CorsRule};
+pub use lifecycle::{Aged, Calendar, Expiry, LifecycleRule};
 
+use crate::lock::LockRule;
+use crate::version::Versioning;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_wire::{Decode, DecodeError, from_slice, to_vec};
@@ -18,6 +22,12 @@ pub mod setting {
     pub const TAGS: &str = "tags";
     /// `Vec<CorsRule>`.
     pub const CORS: &str = "cors";
+    /// `Versioning`.
+    pub const VERSIONING: &str = "versioning";
+    /// `Vec<LifecycleRule>`.
+    pub const LIFECYCLE: &str = "lifecycle";
+    /// `LockRule`. A bucket has it if its versions can be locked.
+    pub const LOCK: &str = "lock";
 }
 
 /// The most tags of a bucket.
@@ -28,6 +38,9 @@ pub const BUCKET_TAGS_MAX: usize = 50;
 pub struct BucketConfig {
     pub tags: BTreeMap<String, String>,
     pub cors: Vec<CorsRule>,
+    pub versioning: Versioning,
+    pub lock: Option<LockRule>,
+    pub lifecycle: Vec<LifecycleRule>,
     /// Settings that this module does not interpret, by name.
     pub others: BTreeMap<String, Bytes>,
 }
@@ -44,6 +57,9 @@ impl BucketConfig {
             match name.as_str() {
                 setting::TAGS => config.tags = read(&value)?,
                 setting::CORS => config.cors = read(&value)?,
+                setting::VERSIONING => config.versioning = read(&value)?,
+                setting::LIFECYCLE => config.lifecycle = read(&value)?,
+                setting::LOCK => config.lock = Some(read(&value)?),
                 _ => drop(config.others.insert(name, value)),
             }
         }
@@ -60,6 +76,9 @@ impl BucketConfig {
         };
         put(setting::TAGS, (!self.tags.is_empty()).then(|| to_vec(&self.tags)));
         put(setting::CORS, (!self.cors.is_empty()).then(|| to_vec(&self.cors)));
+        put(setting::VERSIONING, (self.versioning != Versioning::Off).then(|| to_vec(&self.versioning)));
+        put(setting::LOCK, self.lock.as_ref().map(to_vec));
+        put(setting::LIFECYCLE, (!self.lifecycle.is_empty()).then(|| to_vec(&self.lifecycle)));
         settings.extend(self.others.iter().map(|(name, value)| (Name::from(name.as_str()), value.clone())));
         settings
     }
@@ -82,6 +101,9 @@ mod tests {
                 methods: vec!["GET".into()],
                 ..Default::default()
             }],
+            versioning: Versioning::Suspended,
+            lock: Some(LockRule::default()),
+            lifecycle: vec![LifecycleRule { days: Some(1), ..LifecycleRule::default() }],
             others: BTreeMap::from([("policy".into(), Bytes::from_static(b"{}"))]),
         };
         assert_eq!(BucketConfig::decode(config.encode()), Ok(config));

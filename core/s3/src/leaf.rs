@@ -5,7 +5,10 @@
 //! xattr "generation"  a number in decimal, which rises whenever the range changes; writes compare it
 //! omap  "e" KEY       Entry of the object KEY
 //!       "d" KEY       Head of it
-//!       "t" E-OR-U    that entry or upload was removed here; only while the leaf takes over keys
+//!       "m" KEY       History of it, if it has or had versions
+//!       "v" KEY 0 AGE OldVersion of it; AGE is the inverted stamp, so that newer versions come first
+//!       "w" KEY 0 AGE Head of that
+//!       "t" NAME      the name ("e", "m", "u" or "v") was removed here; only while the leaf takes over keys
 //!       "u" KEY 0 TAG Upload that is open
 //!       "g" DUE TAG   Garbage, to be removed at the time DUE
 //!       "s" INSTANCE  Counters: what this incarnation of a gateway changed in this leaf
@@ -152,7 +155,37 @@ pub(crate) fn entry_key(key: &[u8]) -> Name {
 pub(crate) fn head_key(key: &[u8]) -> Name {
     named(b'd', key)
 }
-/// Of an entry or an upload.
+/// Of the versions of a key.
+pub(crate) fn history_key(key: &[u8]) -> Name {
+    named(b'm', key)
+}
+/// What sorts versions of a key, newer ones first, behind the key and a zero.
+pub(crate) fn age_of(stamp: u64) -> String {
+    format!("{:016x}", !stamp)
+}
+pub(crate) fn old_key(key: &[u8], stamp: u64) -> Name {
+    named(b'v', &[key, &[0], age_of(stamp).as_bytes()].concat())
+}
+pub(crate) fn old_head_key(key: &[u8], stamp: u64) -> Name {
+    named(b'w', &[key, &[0], age_of(stamp).as_bytes()].concat())
+}
+/// The name that says whether there is a head of this name; other names say it themselves.
+pub(crate) fn cell_of(name: &Name) -> Name {
+    match name.as_bytes().first() {
+        Some(b'd') => entry_key(key_of(name)),
+        Some(b'w') => named(b'v', key_of(name)),
+        _ => name.clone(),
+    }
+}
+/// The name of the head that belongs to an entry.
+pub(crate) fn head_of(name: &Name) -> Option<Name> {
+    match name.as_bytes().first() {
+        Some(b'e') => Some(head_key(key_of(name))),
+        Some(b'v') => Some(named(b'w', key_of(name))),
+        _ => None,
+    }
+}
+/// Of an entry, a history, an upload or an old version.
 pub(crate) fn tombstone_key(of: &Name) -> Name {
     named(b't', of.as_bytes())
 }

@@ -3,8 +3,9 @@
 //! `index` is the machine of one bucket: it takes requests about keys, emits RADOS operations and takes their
 //! results. An object exists when its entry is in the index, so that one compound operation commits it.
 //! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
-//! `condition` the preconditions of HTTP, `upload` the state of a multipart upload, `data` how bodies are cut
-//! into RADOS objects, `account` users and buckets, `config` what is set on a bucket.
+//! `condition` the preconditions of HTTP, `version` names versions, `lock` keeps them, `upload` the state of
+//! a multipart upload, `data` how bodies are cut into RADOS objects, `account` users and buckets, `config`
+//! what is set on a bucket.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
@@ -15,20 +16,29 @@ mod data;
 mod index;
 mod leaf;
 mod listing;
+mod lock;
 mod record;
 mod tag;
 mod upload;
+mod version;
 
 #[cfg(test)]
 mod tests;
 
 pub use account::{Bucket, User};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
-pub use config::{BUCKET_TAGS_MAX, BucketConfig, CorsAnswer, CorsRequest, CorsRule, setting};
+pub use config::{
+    Aged, BUCKET_TAGS_MAX, BucketConfig, Calendar, CorsAnswer, CorsRequest, CorsRule, Expiry, LifecycleRule,
+    setting,
+};
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
-pub use index::{Answer, Ask, BucketIndex, Change, Effect, GarbageItem, OpId, Refusal, Ticket};
+pub use index::{
+    Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, OpId, Refusal, Revision, Ticket,
+};
 pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
-pub use listing::{Item, Page, PageRequest};
+pub use listing::{Item, Listed, Page, PageRequest};
+pub use lock::{Lock, LockMode, LockRule, LockView, Period, Retention};
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
 pub use tag::Tag;
 pub use upload::{Part, Upload, UploadReader, UploadState};
+pub use version::{History, OldVersion, VersionId, Versioning};

@@ -1,7 +1,20 @@
 //! How a page of a listing is put together: in the order of the keys' bytes, with common prefixes.
 
-use crate::leaf::BEHIND;
+use crate::leaf::{BEHIND, age_of};
 use bytes::Bytes;
+
+/// What a listing shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listed {
+    /// Current objects.
+    #[default]
+    Objects,
+    /// All versions and delete markers. A line's key has a zero and the version's age behind it; the age of
+    /// the current version is empty.
+    Versions,
+    /// Open uploads. A line's key has a zero and the upload's tag behind it.
+    Uploads,
+}
 
 /// What a page is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,15 +25,14 @@ pub struct PageRequest {
     /// The page begins behind this key, or behind the keys of this common prefix.
     pub after: Bytes,
     pub max: usize,
-    /// Open uploads instead of objects. Their keys have a zero and the upload's tag at the end.
-    pub of_uploads: bool,
+    pub listed: Listed,
 }
 
 impl PageRequest {
     /// Open uploads, behind all those of a key or behind one of them. The key may be a common prefix, with
     /// which the last page ended.
     pub fn uploads_behind(self, key: &str, id: Option<&str>) -> PageRequest {
-        let request = PageRequest { of_uploads: true, ..self };
+        let request = PageRequest { listed: Listed::Uploads, ..self };
         let after = match id {
             _ if key.is_empty() => Bytes::new(),
             Some(id) => format!("{key}\0{id}").into(),
@@ -28,6 +40,22 @@ impl PageRequest {
                 Bytes::copy_from_slice(key.as_bytes())
             }
             None => format!("{key}\u{1}").into(),
+        };
+        PageRequest { after, ..request }
+    }
+
+    /// Versions, behind all those of a key or behind the one with this stamp. The key may be a common prefix,
+    /// with which the last page ended.
+    pub fn versions_behind(self, key: &str, stamp: Option<u64>) -> PageRequest {
+        let request = PageRequest { listed: Listed::Versions, ..self };
+        let name = |behind: &[u8]| Bytes::from([key.as_bytes(), &[0], behind].concat());
+        let after = match stamp {
+            _ if key.is_empty() => Bytes::new(),
+            Some(stamp) => name(age_of(stamp).as_bytes()),
+            None if common_prefix(&request, key.as_bytes()) == Some(key.as_bytes()) => {
+                Bytes::copy_from_slice(key.as_bytes())
+            }
+            None => name(&[BEHIND]),
         };
         PageRequest { after, ..request }
     }
@@ -138,7 +166,10 @@ fn common_prefix<'a>(request: &PageRequest, key: &'a [u8]) -> Option<&'a [u8]> {
     if request.delimiter.is_empty() {
         return None;
     }
-    let name = if request.of_uploads { key.split(|byte| *byte == 0).next()? } else { key };
+    let name = match request.listed {
+        Listed::Objects => key,
+        Listed::Versions | Listed::Uploads => key.split(|byte| *byte == 0).next()?,
+    };
     let rest = name.strip_prefix(&*request.prefix)?;
     let at = rest.windows(request.delimiter.len()).position(|part| *part == *request.delimiter)?;
     Some(&key[..request.prefix.len() + at + request.delimiter.len()])

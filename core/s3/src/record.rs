@@ -1,6 +1,8 @@
 //! The values in the index: what listings show of an object, and the rest.
 
+use crate::lock::Lock;
 use crate::tag::Tag;
+use crate::version::VersionId;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned, versioned_fields};
 use std::collections::BTreeMap;
@@ -22,8 +24,37 @@ pub struct Entry {
     pub storage_class: String,
     /// The checksum algorithm, if the object has a checksum.
     pub checksum: String,
+    /// Its place among the versions of its key: higher is newer. Zero in a bucket without versions.
+    pub stamp: u64,
+    /// It is the `null` version, although it has a stamp.
+    pub is_null: bool,
+    /// A delete marker: there is no object.
+    pub is_marker: bool,
+    /// Counts changes of the head, so that a comparison of entries finds them.
+    pub edits: u32,
 }
-versioned_fields!(Entry, "s3 entry", tag, size, mtime, etag, owner, storage_class, checksum);
+versioned_fields!(
+    Entry,
+    "s3 entry",
+    tag,
+    size,
+    mtime,
+    etag,
+    owner,
+    storage_class,
+    checksum; later stamp, is_null, is_marker, edits
+);
+
+impl Entry {
+    /// The version that it is.
+    pub fn version(&self) -> VersionId {
+        match self.stamp {
+            0 => VersionId::Null,
+            _ if self.is_null => VersionId::Null,
+            stamp => VersionId::Of { stamp, tag: self.tag },
+        }
+    }
+}
 
 /// Everything else about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +68,10 @@ pub struct Head {
     /// The upload that it was made by, so that a repeated Complete finds its result.
     pub upload: Option<Tag>,
     pub tags: BTreeMap<String, String>,
+    /// What keeps it from being removed.
+    pub lock: Lock,
 }
-versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags);
+versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags; later lock);
 
 /// A checksum of an object or a part, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

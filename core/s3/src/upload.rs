@@ -11,6 +11,7 @@
 //! one of them succeeds, once.
 
 use crate::leaf::{compare_all, pairs};
+use crate::lock::Lock;
 use crate::record::{Checksum, Extent};
 use crate::tag::Tag;
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub struct Upload {
     pub is_full_object: bool,
     /// The id of the bucket; empty in what an older gateway has begun.
     pub bucket: String,
+    /// What keeps the object from being removed.
+    pub lock: Lock,
 }
 versioned_fields!(
     Upload,
@@ -52,7 +55,7 @@ versioned_fields!(
     tags,
     storage_class,
     checksum,
-    is_full_object; later bucket
+    is_full_object; later bucket, lock
 );
 
 /// A part that was uploaded.
@@ -222,6 +225,7 @@ mod tests {
             checksum: "CRC32".into(),
             is_full_object: true,
             bucket: "b".into(),
+            lock: Lock::default(),
         }
     }
 

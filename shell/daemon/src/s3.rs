@@ -64,6 +64,9 @@ pub struct Serve {
     /// File with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user to create.
     #[arg(long, value_name = "FILE")]
     first_user: Option<PathBuf>,
+    /// Count this many seconds as a day of lifecycle rules, to test rules.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    lc_debug_interval: Option<u64>,
 }
 
 /// Runs until a signal comes.
@@ -85,6 +88,7 @@ pub fn run(command: &Command) -> Result<()> {
         connections_max: CONNECTIONS_MAX,
         grace: Duration::from_secs(arguments.grace),
         first_user: env.map(|path| first_user(&path)).transpose()?,
+        lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
     };
     let config = Config::read(conf, &arguments.name)?;
     nacre_node::raise_open_files();

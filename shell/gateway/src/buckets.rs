@@ -13,7 +13,7 @@ use crate::store::{Pools, Store, now};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
-use nacre_s3::{Answer, Ask, Bucket, BucketConfig, Change, Item, PageRequest, Tag, create_bucket};
+use nacre_s3::{Answer, Ask, Bucket, BucketConfig, Change, Item, Listed, PageRequest, Tag, create_bucket};
 use nacre_wire::{from_slice, to_vec};
 use s3s::{S3Error, S3Result, s3_error};
 use std::collections::HashMap;
@@ -158,8 +158,8 @@ impl Buckets {
         self.known.lock().expect("no code panics with it").remove(name);
     }
 
-    /// Makes a bucket of this user.
-    pub async fn create(&self, name: &str, user: &str) -> S3Result<()> {
+    /// Makes a bucket of this user, with these settings.
+    pub async fn create(&self, name: &str, user: &str, config: &BucketConfig) -> S3Result<()> {
         let pools = self.store.pools().await.map_err(failed)?;
         if let Some(existing) = self.find(name).await? {
             return Err(taken(&existing.record.owner, user));
@@ -172,6 +172,7 @@ impl Buckets {
         let listed = [(Name::from(name), to_vec(&record.created).into())];
         pools.meta.run(pools.meta.object(list_name(user)).omap_set(listed)).await.map_err(failed)?;
         let make = pools.meta.object(record_name(name)).create(true).write_full(to_vec(&record));
+        let make = make.omap_set(config.encode());
         match pools.meta.run(make.set_xattr(ID, id.clone())).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.errno == errno::EEXIST => {
@@ -204,19 +205,19 @@ impl Buckets {
 
     /// Open uploads do not keep a bucket from being deleted.
     async fn abort_uploads_of_empty(&self, bucket: &OpenBucket) -> S3Result<()> {
-        let page = async |of_uploads: bool| {
-            let request = PageRequest { max: 1000, of_uploads, ..PageRequest::default() };
+        let page = async |listed: Listed| {
+            let request = PageRequest { max: 1000, listed, ..PageRequest::default() };
             match bucket.index.ask(Ask::Page(request)).await {
                 Ok(Answer::Page(page)) => Ok(page),
                 Ok(_) => Err(errors::internal("a page was not answered with a page")),
                 Err(refusal) => Err(errors::of_refusal(&refusal)),
             }
         };
-        if !page(false).await?.items.is_empty() {
+        if !page(Listed::Versions).await?.items.is_empty() {
             return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty."));
         }
         loop {
-            let uploads = page(true).await?;
+            let uploads = page(Listed::Uploads).await?;
             for item in &uploads.items {
                 let Item::Key(name, _) = item else { continue };
                 let Some((key, id)) = upload_of(name) else { continue };

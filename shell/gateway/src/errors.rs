@@ -21,6 +21,11 @@ pub fn of_refusal(refusal: &Refusal) -> S3Error {
         Refusal::PreconditionFailed => {
             s3_error!(PreconditionFailed, "At least one of the preconditions you specified did not hold.")
         }
+        Refusal::NoSuchVersion => s3_error!(NoSuchVersion, "The specified version does not exist."),
+        Refusal::DeleteMarker { .. } => {
+            s3_error!(MethodNotAllowed, "The specified method is not allowed against this resource.")
+        }
+        Refusal::Locked => s3_error!(AccessDenied, "Access Denied because object protected by object lock."),
         Refusal::NoSuchUpload => s3_error!(NoSuchUpload, "The specified multipart upload does not exist."),
         Refusal::NoSuchBucket => no_such_bucket(),
         Refusal::NotEmpty => s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty."),

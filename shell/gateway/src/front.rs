@@ -13,12 +13,8 @@ use s3s::{HttpError, HttpResponse, S3Error, S3Result, s3_error};
 use std::sync::Arc;
 
 /// Beginnings of the names of headers that ask for what the gateway does not have.
-const UNSUPPORTED: [&str; 4] = [
-    "x-amz-server-side-encryption",
-    "x-amz-copy-source-server-side-encryption",
-    "x-amz-object-lock-",
-    "x-amz-write-offset-bytes",
-];
+const UNSUPPORTED: [&str; 3] =
+    ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption", "x-amz-write-offset-bytes"];
 /// Who must own the bucket of a request, and that of a copy's source.
 const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 /// How long a presigned URL may be good: seven days.
@@ -131,8 +127,6 @@ mod tests {
             "x-amz-server-side-encryption",
             "x-amz-server-side-encryption-customer-algorithm",
             "x-amz-copy-source-server-side-encryption-customer-key",
-            "x-amz-object-lock-mode",
-            "x-amz-object-lock-legal-hold",
             "x-amz-write-offset-bytes",
         ] {
             assert_eq!(code("PUT", "/b/k", &[(name, "1")]).as_deref(), Some("NotImplemented"), "{name}");

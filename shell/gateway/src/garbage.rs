@@ -3,7 +3,7 @@
 use crate::buckets::Buckets;
 use crate::driver::Index;
 use crate::store::{Pools, Store, now};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nacre_rados::Failure;
 use nacre_s3::{Answer, Ask, Extent, Garbage, GarbageItem, LeafName, Tag, Upload, UploadReader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,13 +31,22 @@ async fn round(store: &Arc<Store>, buckets: &Buckets) -> Result<()> {
     let mut names = pools.meta.objects();
     while let Some(entry) = names.next().await? {
         let name = entry.name.to_string();
-        if let Some(bucket) = name.strip_prefix("bucket.") {
-            if let Some(index) = buckets.index_of(bucket).await? {
-                of_index(store, pools, &index, now()).await.with_context(|| format!("bucket {bucket}"))?;
-            }
-        } else if let Some(id) = name.strip_prefix("trash.") {
-            of_deleted(store, pools, id).await.with_context(|| format!("deleted bucket {id}"))?;
+        // One bucket that cannot be read does not keep the garbage of others.
+        if let Err(e) = of_bucket(store, buckets, pools, &name).await {
+            tracing::warn!("garbage of {name} is left for later: {e:#}");
         }
+    }
+    Ok(())
+}
+
+/// Removes the garbage of a bucket, or what is left of a deleted one, by the name of its record.
+async fn of_bucket(store: &Arc<Store>, buckets: &Buckets, pools: &Pools, name: &str) -> Result<()> {
+    if let Some(bucket) = name.strip_prefix("bucket.") {
+        if let Some(index) = buckets.index_of(bucket).await? {
+            of_index(store, pools, &index, now()).await?;
+        }
+    } else if let Some(id) = name.strip_prefix("trash.") {
+        of_deleted(store, pools, id).await?;
     }
     Ok(())
 }
@@ -115,6 +124,7 @@ async fn of_deleted(store: &Store, pools: &Pools, id: &str) -> Result<()> {
     for name in leaves.into_iter().rev().map(|leaf| leaf.0).chain([LeafName::root(id)]) {
         remove(&pools.index, name).await?;
     }
+    crate::lifecycle::forget(pools, id).await?;
     remove(&pools.meta, format!("trash.{id}")).await
 }
 

@@ -146,7 +146,7 @@ impl Core {
             delimiter: bytes(input.delimiter.as_deref()),
             after: bytes(input.marker.as_deref()),
             max: max as usize,
-            of_uploads: false,
+            ..PageRequest::default()
         };
         let page = self.page(&bucket, request).await?;
         let Lines { objects, prefixes } = lines(&page, names, true)?;
@@ -188,7 +188,7 @@ impl Core {
             delimiter: bytes(input.delimiter.as_deref()),
             after,
             max: max as usize,
-            of_uploads: false,
+            ..PageRequest::default()
         };
         let page = self.page(&bucket, request).await?;
         let Lines { objects, prefixes } = lines(&page, names, input.fetch_owner.unwrap_or(false))?;

@@ -3,21 +3,25 @@
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::errors;
+use crate::locks::{AskedLock, hold_text, mode_text};
 use crate::receive::{Incoming, Received, receive};
 use crate::send::send;
 use crate::service::Core;
 use crate::settings::{OBJECT_TAGS_MAX, check_tags};
 use crate::store::now;
+use crate::versions::version_of;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use nacre_s3::{
-    Answer, Ask, Body, Change, Condition, Entry, Etags, Head, NotRead, Object, ReadCondition, Refusal, Tag,
+    Answer, Ask, Body, Change, Condition, Deletion, Entry, Etags, Head, LockView, NotRead, Object,
+    ReadCondition, Refusal, Tag, VersionId, Versioning,
 };
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
     DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, ETagCondition, GetObjectInput,
-    GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput, PutObjectOutput, Range, Timestamp,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectLockLegalHoldStatus, ObjectLockMode,
+    PutObjectInput, PutObjectOutput, Range, Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use std::collections::BTreeMap;
@@ -78,14 +82,6 @@ fn etags(condition: Option<ETagCondition>) -> Option<Etags> {
 /// From the headers of a write.
 pub fn condition(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> Condition {
     Condition { if_match: etags(if_match), if_none_match: etags(if_none_match), ..Condition::default() }
-}
-
-/// There is one version of each object. Another one must not be taken for it.
-fn check_version(version: Option<&str>) -> S3Result<()> {
-    match version {
-        None | Some("null") => Ok(()),
-        Some(_) => Err(s3_error!(NoSuchVersion, "The specified version does not exist.")),
-    }
 }
 
 /// The headers of a request that are kept with the object.
@@ -211,7 +207,7 @@ fn check_read(condition: &ReadCondition, object: &Object) -> S3Result<()> {
 
 /// Headers that GET and HEAD have in common.
 macro_rules! describe {
-    ($output:expr, $object:expr, $wanted:expr, $with_checksum:expr) => {{
+    ($output:expr, $bucket:expr, $object:expr, $wanted:expr, $with_checksum:expr) => {{
         let (entry, head) = (&$object.entry, &$object.head);
         $output.accept_ranges = Some("bytes".to_owned());
         $output.content_length = i64::try_from($wanted.range.end - $wanted.range.start).ok();
@@ -220,6 +216,13 @@ macro_rules! describe {
         $output.last_modified = Some(timestamp(entry.mtime));
         $output.metadata = metadata(head);
         $output.parts_count = $wanted.parts;
+        $output.version_id = $bucket.version_text(entry.version());
+        let lock = &head.lock;
+        $output.object_lock_mode =
+            lock.retention.as_ref().map(|held| ObjectLockMode::from_static(mode_text(held.mode)));
+        $output.object_lock_retain_until_date = lock.retention.as_ref().map(|held| timestamp(held.until));
+        $output.object_lock_legal_hold_status =
+            lock.legal_hold.map(|held| ObjectLockLegalHoldStatus::from_static(hold_text(held)));
         if $with_checksum && !$wanted.is_partial {
             set_checksum!($output, &head.checksum);
             $output.checksum_type = head.checksum.as_ref().map(kind);
@@ -228,15 +231,6 @@ macro_rules! describe {
 }
 
 impl Core {
-    /// An object of a bucket.
-    pub async fn object(&self, bucket: &OpenBucket, key: &str) -> S3Result<Object> {
-        match bucket.index.ask(Ask::Get { key: key_of(key)? }).await {
-            Ok(Answer::Object(object)) => Ok(*object),
-            Ok(_) => Err(errors::internal("an object was not answered with an object")),
-            Err(refusal) => Err(self.refused(bucket, &refusal)),
-        }
-    }
-
     /// PutObject.
     pub async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
@@ -244,6 +238,12 @@ impl Core {
         let expected = Expected::of_headers(&req.headers, Algorithm::Crc64Nvme)?;
         let PutObjectInput { body, metadata, tagging, storage_class, if_match, if_none_match, .. } =
             req.input;
+        let lock = AskedLock {
+            mode: req.input.object_lock_mode.map(|mode| mode.as_str().to_owned()),
+            until: req.input.object_lock_retain_until_date,
+            legal_hold: req.input.object_lock_legal_hold_status.map(|status| status.as_str().to_owned()),
+        };
+        let lock = lock.of(&bucket, &req.headers)?;
         let headers = kept_headers(&req.headers, metadata)?;
         let tags = tags_of_header(tagging.as_deref())?;
         let condition = condition(if_match, if_none_match);
@@ -259,12 +259,13 @@ impl Core {
         };
         let received = receive(&self.store, tag, incoming).await?;
         let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
-        let head = Head { headers, tags, ..Head::default() };
-        let (entry, checksum) =
+        let head = Head { headers, tags, lock, ..Head::default() };
+        let Made { entry, checksum, version } =
             self.commit(&bucket, key, tag, received, head, storage_class, condition).await?;
         let mut output = PutObjectOutput { e_tag: Some(etag(&entry.etag)), ..PutObjectOutput::default() };
-        set_checksum!(output, &Some(checksum.clone()));
-        output.checksum_type = Some(kind(&checksum));
+        set_checksum!(output, &checksum);
+        output.checksum_type = checksum.as_ref().map(kind);
+        output.version_id = version;
         Ok(S3Response::new(output))
     }
 
@@ -278,7 +279,7 @@ impl Core {
         head: Head,
         storage_class: String,
         condition: Condition,
-    ) -> S3Result<(Entry, nacre_s3::Checksum)> {
+    ) -> S3Result<Made> {
         let Received { body, len, md5, checksum, data } = received;
         let entry = Entry {
             tag,
@@ -288,14 +289,20 @@ impl Core {
             owner: bucket.record.owner.clone(),
             storage_class,
             checksum: checksum.algorithm.clone(),
+            ..Entry::default()
         };
         let head = Head { checksum: Some(checksum.clone()), body, ..head };
         let object = Box::new(Object { entry: entry.clone(), head });
         let due = now() + self.grace_millis();
-        let put = Ask::Change(Change::Put { key, object, condition, due, upload: None });
+        let versioning = self.versioning(bucket).await?;
+        let keeps = versioning == Versioning::Enabled;
+        let put = Ask::Change(Change::Put { key, object, condition, due, upload: None, keeps });
         let data = data.hand_over();
         match bucket.index.ask(put).await {
-            Ok(_) => Ok((entry, checksum)),
+            Ok(answer) => {
+                let version = made_version(versioning, &answer);
+                Ok(Made { entry, checksum: Some(checksum), version })
+            }
             Err(refusal) => {
                 // A write that failed may have been carried out all the same.
                 if !matches!(refusal, Refusal::Failed(_)) {
@@ -310,8 +317,8 @@ impl Core {
     pub async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
-        check_version(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key).await?;
+        let version = version_of(input.version_id.as_deref())?;
+        let object = self.object(&bucket, &input.key, version).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
             if_none_match: etags(input.if_none_match),
@@ -329,7 +336,7 @@ impl Core {
             ("expires", input.response_expires.is_some()),
         ];
         let mut output = GetObjectOutput::default();
-        describe!(output, object, wanted, input.checksum_mode.is_some());
+        describe!(output, bucket, object, wanted, input.checksum_mode.is_some());
         let tags = object.head.tags.len() as i32;
         output.tag_count = (tags > 0).then_some(tags);
         let headers = headers(&object.head, &overridden);
@@ -344,8 +351,8 @@ impl Core {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
-        check_version(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key).await?;
+        let version = version_of(input.version_id.as_deref())?;
+        let object = self.object(&bucket, &input.key, version).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
             if_none_match: etags(input.if_none_match),
@@ -355,7 +362,7 @@ impl Core {
         check_read(&condition, &object)?;
         let wanted = wanted(&object, input.range, input.part_number)?;
         let mut output = HeadObjectOutput::default();
-        describe!(output, object, wanted, input.checksum_mode.is_some());
+        describe!(output, bucket, object, wanted, input.checksum_mode.is_some());
         Ok(S3Response::with_headers(output, headers(&object.head, &[])))
     }
 
@@ -366,20 +373,48 @@ impl Core {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
-        check_version(input.version_id.as_deref())?;
         let condition = Condition {
             mtime: input.if_match_last_modified_time.as_ref().map(seconds),
             size: input.if_match_size.and_then(|size| u64::try_from(size).ok()),
             ..condition(input.if_match, None)
         };
-        self.delete(&bucket, &input.key, condition).await?;
-        Ok(S3Response::new(DeleteObjectOutput::default()))
+        let version = version_of(input.version_id.as_deref())?;
+        let bypass = input.bypass_governance_retention == Some(true);
+        let (version_id, is_marker) = self.delete(&bucket, &input.key, version, condition, bypass).await?;
+        let delete_marker = is_marker.then_some(true);
+        Ok(S3Response::new(DeleteObjectOutput { delete_marker, version_id, ..DeleteObjectOutput::default() }))
     }
 
-    async fn delete(&self, bucket: &OpenBucket, key: &str, condition: Condition) -> S3Result<()> {
-        let (tag, due) = (self.store.new_tag(), now() + self.grace_millis());
-        let delete = Ask::Change(Change::Delete { key: key_of(key)?, condition, due, tag });
-        bucket.index.ask(delete).await.map(drop).map_err(|refusal| self.refused(bucket, &refusal))
+    /// Deletes an object or a version. Returns the version that was removed, or the delete marker that was
+    /// made; and whether it is a delete marker.
+    async fn delete(
+        &self,
+        bucket: &OpenBucket,
+        key: &str,
+        version: Option<VersionId>,
+        condition: Condition,
+        bypass: bool,
+    ) -> S3Result<(Option<String>, bool)> {
+        let versioning = self.versioning(bucket).await?;
+        let deletion = Deletion {
+            key: key_of(key)?,
+            version,
+            versioning,
+            condition,
+            only_if_alone: false,
+            owner: bucket.record.owner.clone(),
+            view: LockView { now: now(), bypass },
+            due: now() + self.grace_millis(),
+            tag: self.store.new_tag(),
+        };
+        match bucket.index.ask(Ask::Change(Change::Delete(Box::new(deletion)))).await {
+            Ok(Answer::Deleted { version, is_marker, .. }) => {
+                let shown = version.filter(|_| versioning != Versioning::Off);
+                Ok((shown.map(|version| version.to_string()), is_marker))
+            }
+            Ok(_) => Err(errors::internal("a DELETE was not answered as one")),
+            Err(refusal) => Err(self.refused(bucket, &refusal)),
+        }
     }
 
     /// DeleteObjects.
@@ -393,14 +428,15 @@ impl Core {
             return Err(s3_error!(MalformedXML, "one request deletes from 1 to {DELETES_MAX} objects"));
         }
         let is_quiet = delete.quiet.unwrap_or(false);
+        let bypass = req.input.bypass_governance_retention == Some(true);
         let one = async |object: s3s::dto::ObjectIdentifier| {
             let condition = Condition {
                 mtime: object.last_modified_time.as_ref().map(seconds),
                 size: object.size.and_then(|size| u64::try_from(size).ok()),
                 ..condition(object.e_tag.map(ETagCondition::ETag), None)
             };
-            let result = match check_version(object.version_id.as_deref()) {
-                Ok(()) => self.delete(&bucket, &object.key, condition).await,
+            let result = match version_of(object.version_id.as_deref()) {
+                Ok(version) => self.delete(&bucket, &object.key, version, condition, bypass).await,
                 Err(error) => Err(error),
             };
             (object.key, object.version_id, result)
@@ -410,7 +446,12 @@ impl Core {
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for (key, version_id, result) in results {
             match result {
-                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
+                Ok((version, is_marker)) => deleted.push(DeletedObject {
+                    key: Some(key),
+                    delete_marker: is_marker.then_some(true),
+                    delete_marker_version_id: version.filter(|_| is_marker),
+                    version_id,
+                }),
                 Err(error) => errors.push(s3s::dto::Error {
                     code: Some(error.code().as_str().to_owned()),
                     key: Some(key),
@@ -434,9 +475,9 @@ impl Core {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(s3_error!(NotImplemented, "access points are not supported"));
         };
-        check_version(version_id.as_deref())?;
+        let version = version_of(version_id.as_deref())?;
         let bucket = self.open(credentials, bucket).await?;
-        let object = self.object(&bucket, key).await?;
+        let object = self.object(&bucket, key, version).await?;
         // Whatever the condition, a copy that is not made has failed.
         condition.check(&object.entry).map_err(|_| errors::of_refusal(&Refusal::PreconditionFailed))?;
         Ok((bucket, key.to_string(), object))
@@ -463,7 +504,11 @@ impl Core {
         let replaces_tags = is("REPLACE", input.tagging_directive.as_ref().map(|given| given.as_str()));
         let class = input.storage_class.as_ref().map(|class| class.as_str());
         let is_itself = source_bucket.record.id == bucket.record.id && source_key == input.key;
-        if is_itself && !replaces && class.is_none() && input.checksum_algorithm.is_none() {
+        let source_version = source_bucket.version_text(source.entry.version());
+        // A version that stays keeps its data for itself.
+        let versioning = self.versioning(&bucket).await?;
+        let is_replaced = is_itself && versioning == Versioning::Off;
+        if is_replaced && !replaces && class.is_none() && input.checksum_algorithm.is_none() {
             return Err(s3_error!(
                 InvalidRequest,
                 "This copy request is illegal because it is trying to copy an object to itself without \
@@ -479,34 +524,43 @@ impl Core {
             true => tags_of_header(input.tagging.as_deref())?,
             false => source.head.tags.clone(),
         };
+        let lock = AskedLock {
+            mode: input.object_lock_mode.map(|mode| mode.as_str().to_owned()),
+            until: input.object_lock_retain_until_date,
+            legal_hold: input.object_lock_legal_hold_status.map(|status| status.as_str().to_owned()),
+        };
+        // A copy has no body that could be damaged on its way.
+        let lock = lock.of_copy(&bucket)?;
         let algorithm = input.checksum_algorithm.as_ref().and_then(|given| Algorithm::parse(given.as_str()));
         let storage_class = storage_class_of(class);
         let tag = self.store.new_tag();
-        let keeps_data = is_itself && algorithm.is_none();
+        let keeps_data = is_replaced && algorithm.is_none();
         let is_inline = matches!(source.head.body, Body::Inline(_)) && algorithm.is_none();
-        let (entry, checksum) = if keeps_data || is_inline && source.head.parts.is_empty() {
+        let Made { entry, checksum, version } = if keeps_data || is_inline && source.head.parts.is_empty() {
             let entry = Entry {
                 tag,
                 mtime: now(),
                 owner: bucket.record.owner.clone(),
                 storage_class,
+                edits: 0,
                 ..source.entry.clone()
             };
             let checksum = source.head.checksum.clone();
-            let head = Head { headers, tags, upload: None, ..source.head };
+            let head = Head { headers, tags, lock, upload: None, ..source.head };
             let object = Box::new(Object { entry: entry.clone(), head });
             // Its data may be garbage when it was replaced meanwhile.
             let unchanged = keeps_data.then_some(source.entry.tag);
             let condition = Condition { tag: unchanged, ..Condition::default() };
             let due = now() + self.grace_millis();
-            let put = Ask::Change(Change::Put { key, object, condition, due, upload: None });
-            bucket.index.ask(put).await.map_err(|refusal| match refusal {
+            let keeps = versioning == Versioning::Enabled;
+            let put = Ask::Change(Change::Put { key, object, condition, due, upload: None, keeps });
+            let answer = bucket.index.ask(put).await.map_err(|refusal| match refusal {
                 Refusal::PreconditionFailed | Refusal::NoSuchKey => {
                     s3_error!(OperationAborted, "The object was changed at the same time. Please try again.")
                 }
                 refusal => self.refused(&bucket, &refusal),
             })?;
-            (entry, checksum)
+            Made { entry, checksum, version: made_version(versioning, &answer) }
         } else {
             let stored = source.head.checksum.as_ref().and_then(|sum| Algorithm::parse(&sum.algorithm));
             let incoming = Incoming {
@@ -519,11 +573,9 @@ impl Core {
                 len_max: PUT_MAX,
             };
             let received = receive(&self.store, tag, incoming).await?;
-            let head = Head { headers, tags, ..Head::default() };
+            let head = Head { headers, tags, lock, ..Head::default() };
             let condition = Condition::default();
-            let (entry, checksum) =
-                self.commit(&bucket, key, tag, received, head, storage_class, condition).await?;
-            (entry, Some(checksum))
+            self.commit(&bucket, key, tag, received, head, storage_class, condition).await?
         };
         let mut result = CopyObjectResult {
             e_tag: Some(etag(&entry.etag)),
@@ -532,8 +584,29 @@ impl Core {
         };
         set_checksum!(result, &checksum);
         result.checksum_type = checksum.as_ref().map(kind);
-        let output = CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() };
+        let output = CopyObjectOutput {
+            copy_object_result: Some(result),
+            copy_source_version_id: source_version,
+            version_id: version,
+            ..CopyObjectOutput::default()
+        };
         Ok(S3Response::new(output))
+    }
+}
+
+/// An object that was made.
+struct Made {
+    entry: Entry,
+    checksum: Option<nacre_s3::Checksum>,
+    /// As the answer says it.
+    version: Option<String>,
+}
+
+/// The version that a write made, as its answer says it.
+pub fn made_version(versioning: Versioning, answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Put { version, .. } if versioning != Versioning::Off => Some(version.to_string()),
+        _ => None,
     }
 }
 
@@ -545,15 +618,4 @@ pub fn owner(bucket: &OpenBucket, key: &[u8]) -> String {
 /// Empty for STANDARD.
 pub fn storage_class_of(class: Option<&str>) -> String {
     class.filter(|class| *class != "STANDARD").unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_versions_than_the_only_one_do_not_exist() {
-        assert!(check_version(None).is_ok() && check_version(Some("null")).is_ok());
-        assert!(check_version(Some("abc")).is_err() && check_version(Some("")).is_err());
-    }
 }

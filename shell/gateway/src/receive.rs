@@ -2,6 +2,7 @@
 
 use crate::checksums::{Digests, Expected};
 use crate::errors;
+use crate::orphans::OWNER;
 use crate::store::Store;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -18,8 +19,6 @@ use tokio::task::JoinSet;
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Stripes of one body that are written at the same time, beside the one that is filled.
 const WRITES_MAX: usize = 2;
-/// The attribute of a first stripe that says whose data it is.
-const OWNER: &str = "owner";
 
 /// A body that is to come.
 pub struct Incoming {

@@ -4,6 +4,8 @@ use crate::buckets::Buckets;
 use crate::cors::{self, CrossOrigin};
 use crate::front::{self, Access};
 use crate::garbage::collect;
+use crate::lifecycle::Lifecycle;
+use crate::orphans::be_seen;
 use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::users::{Auth, FirstUser, Users};
@@ -49,6 +51,8 @@ pub struct Options {
     /// How long the data of a replaced object is kept for those that read it.
     pub grace: Duration,
     pub first_user: Option<FirstUser>,
+    /// The length of a day for lifecycle rules, if it is not one: for tests of rules.
+    pub lifecycle_day: Option<Duration>,
 }
 
 /// A gateway that listens.
@@ -57,13 +61,13 @@ pub struct Gateway {
     service: S3Service,
     buckets: Arc<Buckets>,
     connections: Arc<Semaphore>,
-    /// Collects garbage.
-    collector: JoinHandle<()>,
+    /// Collects garbage, carries out lifecycle rules, and notes that this gateway is there.
+    background: [JoinHandle<()>; 3],
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.collector.abort();
+        self.background.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -78,6 +82,14 @@ impl Gateway {
         let users = Arc::new(Users::new(store.clone(), options.first_user));
         let buckets = Arc::new(Buckets::new(store.clone()));
         let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
+        let lifecycle = Lifecycle {
+            store: store.clone(),
+            buckets: buckets.clone(),
+            grace: options.grace,
+            short_day: options.lifecycle_day,
+        };
+        let seen = tokio::spawn(be_seen(store.clone(), lifecycle.window()));
+        let background = [collector, tokio::spawn(lifecycle.run()), seen];
         let core = Core {
             store,
             users: users.clone(),
@@ -94,7 +106,7 @@ impl Gateway {
         config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        Ok(Gateway { listener, service: builder.build(), buckets, connections, collector })
+        Ok(Gateway { listener, service: builder.build(), buckets, connections, background })
     }
 
     /// Where it listens.

@@ -7,8 +7,10 @@ use crate::buckets::{OpenBucket, upload_of};
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::errors;
 use crate::listing::{Names, page_size};
+use crate::locks::AskedLock;
 use crate::objects::{
-    PUT_MAX, condition, etag, kept_headers, key_of, storage_class_of, tags_of_header, timestamp,
+    PUT_MAX, condition, etag, kept_headers, key_of, made_version, owner, storage_class_of, tags_of_header,
+    timestamp,
 };
 use crate::receive::{Incoming, Received, receive};
 use crate::send::send;
@@ -20,7 +22,7 @@ use bytes::Bytes;
 use nacre_base::errno;
 use nacre_s3::{
     Answer, Ask, Body, Change, Checksum, Entry, Head, Item, Object, PageRequest, Part, ReadCondition,
-    Refusal, Tag, Upload, UploadReader, UploadState,
+    Refusal, Tag, Upload, UploadReader, UploadState, Versioning,
 };
 use nacre_wire::{from_slice, to_vec};
 use s3s::crypto::{Checksum as _, Md5};
@@ -91,7 +93,13 @@ impl Core {
             (Some(kind), _) => kind == "FULL_OBJECT",
             (None, algorithm) => matches!(algorithm, None | Some(Algorithm::Crc64Nvme)),
         };
+        let lock = AskedLock {
+            mode: input.object_lock_mode.map(|mode| mode.as_str().to_owned()),
+            until: input.object_lock_retain_until_date,
+            legal_hold: input.object_lock_legal_hold_status.map(|status| status.as_str().to_owned()),
+        };
         let upload = Upload {
+            lock: lock.of_copy(&bucket)?,
             key: input.key.clone(),
             owner: bucket.record.owner.clone(),
             initiated: now(),
@@ -194,7 +202,7 @@ impl Core {
             expected: Expected::of_headers(&req.headers, default)?,
             trailers: req.trailing_headers,
             len: input.content_length.and_then(|len| u64::try_from(len).ok()),
-            owner: format!("upload.{id}"),
+            owner: part_owner(id, &bucket, &input.key),
             may_inline: false,
             len_max: PUT_MAX,
         };
@@ -251,7 +259,7 @@ impl Core {
             stream: Some(send(&self.store, &source.head.body, range)),
             expected: Expected::none(default),
             trailers: None,
-            owner: format!("upload.{id}"),
+            owner: part_owner(id, &bucket, &input.key),
             may_inline: false,
             len_max: PUT_MAX,
         };
@@ -283,7 +291,14 @@ impl Core {
             Ok(state) => state,
             Err(error) => match self.completed_by(&bucket, &key, id).await? {
                 Some((entry, checksum)) => {
-                    return Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum)));
+                    let version = bucket.version_text(entry.version());
+                    return Ok(S3Response::new(completed(
+                        input.bucket,
+                        input.key,
+                        &entry,
+                        &checksum,
+                        version,
+                    )));
                 }
                 None => return Err(error),
             },
@@ -318,6 +333,7 @@ impl Core {
             owner: bucket.record.owner.clone(),
             storage_class: state.upload.storage_class.clone(),
             checksum: checksum.as_ref().map(|it| it.algorithm.clone()).unwrap_or_default(),
+            ..Entry::default()
         };
         let head = Head {
             headers: state.upload.headers.clone(),
@@ -326,16 +342,19 @@ impl Core {
             body: Body::Data(extents.collect()),
             parts: chosen.iter().map(|part| part.size).collect(),
             upload: Some(id),
+            lock: state.upload.lock.clone(),
         };
+        let versioning = self.versioning(&bucket).await?;
         let put = Ask::Change(Change::Put {
             key: key.clone(),
             object: Box::new(Object { entry: entry.clone(), head }),
             condition: condition(input.if_match, input.if_none_match),
             due: now() + self.grace_millis(),
             upload: Some(id),
+            keeps: versioning == Versioning::Enabled,
         });
-        match bucket.index.ask(put).await {
-            Ok(_) => {}
+        let version = match bucket.index.ask(put).await {
+            Ok(answer) => made_version(versioning, &answer),
             Err(refusal @ (Refusal::PreconditionFailed | Refusal::NoSuchKey)) => {
                 let reopen = index.run(Upload::reopen(index.id(), id)).await;
                 reopen.map_err(|failure| errors::of_failure(&failure))?;
@@ -343,13 +362,20 @@ impl Core {
             }
             Err(Refusal::NoSuchUpload) => match self.completed_by(&bucket, &key, id).await? {
                 Some((entry, checksum)) => {
-                    return Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum)));
+                    let version = bucket.version_text(entry.version());
+                    return Ok(S3Response::new(completed(
+                        input.bucket,
+                        input.key,
+                        &entry,
+                        &checksum,
+                        version,
+                    )));
                 }
                 None => return Err(no_such_upload()),
             },
             Err(refusal) => return Err(self.refused(&bucket, &refusal)),
-        }
-        Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum)))
+        };
+        Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum, version)))
     }
 
     /// The object that a Complete of this upload has made, if it is still there.
@@ -363,7 +389,7 @@ impl Core {
             Ok(Answer::Object(object)) if object.head.upload == Some(id) => {
                 Ok(Some((object.entry, object.head.checksum)))
             }
-            Ok(_) | Err(Refusal::NoSuchKey) => Ok(None),
+            Ok(_) | Err(Refusal::NoSuchKey | Refusal::DeleteMarker { .. }) => Ok(None),
             Err(refusal) => Err(self.refused(bucket, &refusal)),
         }
     }
@@ -500,6 +526,11 @@ impl Core {
     }
 }
 
+/// Says of data in the pool which upload it is for, and which object that becomes.
+fn part_owner(id: Tag, bucket: &OpenBucket, key: &str) -> String {
+    format!("upload.{id}/{}", owner(bucket, key.as_bytes()))
+}
+
 /// The parts behind this number, at most so many, and whether there are more.
 fn parts_behind(parts: &BTreeMap<u32, Part>, after: u32, max: usize) -> (Vec<(&u32, &Part)>, bool) {
     let mut behind = parts.range((Bound::Excluded(after), Bound::Unbounded));
@@ -589,12 +620,14 @@ fn completed(
     key: String,
     entry: &Entry,
     checksum: &Option<Checksum>,
+    version_id: Option<String>,
 ) -> CompleteMultipartUploadOutput {
     let mut output = CompleteMultipartUploadOutput {
         location: Some(format!("/{bucket}/{key}")),
         bucket: Some(bucket),
         key: Some(key),
         e_tag: Some(etag(&entry.etag)),
+        version_id,
         ..CompleteMultipartUploadOutput::default()
     };
     set_checksum!(output, checksum);

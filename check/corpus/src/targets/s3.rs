@@ -4,8 +4,9 @@ use super::codecs::stable;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_s3::{
-    Body, Bucket, BucketConfig, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent, Garbage, Head,
-    Part, Tag, Upload,
+    Aged, Body, Bucket, BucketConfig, Calendar, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent,
+    Garbage, Head, History, LifecycleRule, Lock, LockMode, LockRule, OldVersion, Part, Period, Retention,
+    Tag, Upload, Versioning,
 };
 use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ fn decode<T: Encode + Decode>(bytes: &[u8]) {
 }
 
 /// The decoders, in the order of the first byte of an input.
-const VALUES: [fn(&[u8]); 8] = [
+const VALUES: [fn(&[u8]); 10] = [
     decode::<Entry>,
     decode::<Head>,
     decode::<Counters>,
@@ -34,6 +35,8 @@ const VALUES: [fn(&[u8]); 8] = [
     decode::<Part>,
     decode::<Bucket>,
     decode::<Vec<CorsRule>>,
+    decode::<History>,
+    decode::<OldVersion>,
 ];
 
 fn seed(kind: u8, value: &impl Encode) -> Vec<u8> {
@@ -63,6 +66,10 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         parts: vec![4, 5],
         upload: Some(TAG),
         tags: text("tag"),
+        lock: Lock {
+            retention: Some(Retention { mode: LockMode::Compliance, until: 9 }),
+            legal_hold: Some(true),
+        },
     };
     let inline = Head { body: Body::Inline(Bytes::from_static(b"body")), ..Head::default() };
     let entry =
@@ -78,7 +85,11 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         checksum: "CRC32".into(),
         is_full_object: false,
         bucket: "b".into(),
+        lock: Lock::default(),
     };
+    let marker = Entry { stamp: 4, is_marker: true, ..entry.clone() };
+    let history = History { newest: 4, null: Some(0), older: Some(3), marker: Some(marker), last: TAG };
+    let old = OldVersion { entry: entry.clone(), newer: 4, older: Some(2) };
     vec![
         seed(0, &entry),
         seed(1, &head),
@@ -89,6 +100,8 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         seed(4, &upload),
         seed(5, &part),
         seed(7, &cors()),
+        seed(8, &history),
+        seed(9, &old),
     ]
 }
 
@@ -101,7 +114,23 @@ pub fn value(input: &[u8]) {
 }
 
 pub fn settings_seeds() -> Vec<Vec<u8>> {
-    let config = BucketConfig { tags: text("tag"), cors: cors(), ..BucketConfig::default() };
+    let rule = LifecycleRule {
+        id: "id".into(),
+        is_enabled: true,
+        tags: text("tag"),
+        days: Some(3),
+        noncurrent_days: Some(4),
+        newer_noncurrent: Some(2),
+        ..LifecycleRule::default()
+    };
+    let config = BucketConfig {
+        tags: text("tag"),
+        cors: cors(),
+        versioning: Versioning::Enabled,
+        lock: Some(LockRule { default: Some((LockMode::Governance, Period::Years(1))) }),
+        lifecycle: vec![rule],
+        ..BucketConfig::default()
+    };
     vec![to_vec(&config.encode())]
 }
 
@@ -112,4 +141,17 @@ pub fn settings(input: &[u8]) {
     let request = CorsRequest { origin: "https://a.example.com", method: "GET", headers: "x-amz-date" };
     let _ = CorsRule::answer(&config.cors, request);
     let _ = CorsRule::fault(&config.cors);
+    let _ = LifecycleRule::fault(&config.lifecycle);
+    let _ = config.lock.and_then(|rule| rule.retention(u64::MAX));
+    let entry = Entry::default();
+    for calendar in
+        [Calendar { now: 1 << 40, short_day: None }, Calendar { now: 9, short_day: Some(u64::MAX) }]
+    {
+        for noncurrent in [None, Some((u64::MAX, 3))] {
+            let version = Aged { key: "key", entry: &entry, noncurrent, is_last: true };
+            for rule in &config.lifecycle {
+                let _ = rule.expiry(version, calendar);
+            }
+        }
+    }
 }

@@ -1,10 +1,16 @@
 //! What a write does to its key, decided on the key's present state.
 
-use super::{Answer, Refusal, object_of};
+use super::cells::Cells;
+use super::versions::{New, Place, Stop, Versions, remove};
+use super::{Answer, Refusal};
 use crate::condition::{Condition, Unmet};
-use crate::leaf::{Garbage, LeafRange, entry_key, garbage_key, head_key, tombstone_key, upload_key};
-use crate::record::{Body, Counters, Extent, Object};
+use crate::leaf::{
+    Garbage, LeafRange, entry_key, garbage_key, head_key, history_key, old_head_key, old_key, upload_key,
+};
+use crate::lock::{LockView, Retention};
+use crate::record::{Body, Counters, Entry, Head, Object};
 use crate::tag::Tag;
+use crate::version::{VersionId, Versioning};
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_wire::to_vec;
@@ -16,78 +22,58 @@ use std::collections::{BTreeMap, BTreeSet};
 /// 1970, by the clock of the gateway that writes.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Makes or replaces an object. With `upload`, that upload must be open, and this completes it.
-    Put { key: Bytes, object: Box<Object>, condition: Condition, due: u64, upload: Option<Tag> },
-    /// Deletes an object, if there is one. `tag` names this write.
-    Delete { key: Bytes, condition: Condition, due: u64, tag: Tag },
+    /// Makes an object. With `keeps` the version before stays; otherwise this is the `null` version and
+    /// replaces the one that there is. With `upload`, that upload must be open, and this completes it.
+    Put { key: Bytes, object: Box<Object>, condition: Condition, due: u64, upload: Option<Tag>, keeps: bool },
+    /// Deletes an object or a version, if there is one.
+    Delete(Box<Deletion>),
+    /// Changes what can be changed of a version without making another one. `tag` names this write.
+    Revise { key: Bytes, version: Option<VersionId>, revision: Revision, tag: Tag },
     /// Adds an open upload to the list. `record` is its encoded `Upload`.
     AddUpload { key: Bytes, id: Tag, record: Bytes },
     /// Ends an open upload. Its parts become garbage at once.
     AbortUpload { key: Bytes, id: Tag },
 }
 
-/// What is known of one omap key, which may not have been taken over yet from the leaf's source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
-    here: Option<Bytes>,
-    tombstone: Option<Bytes>,
-    in_source: Option<Bytes>,
+/// A DELETE.
+#[derive(Clone, Debug, Default)]
+pub struct Deletion {
+    pub key: Bytes,
+    /// The version that is to be removed; none: the object is to be gone, as the bucket's versioning has it.
+    pub version: Option<VersionId>,
+    pub versioning: Versioning,
+    pub condition: Condition,
+    /// Refused if there are other versions.
+    pub only_if_alone: bool,
+    /// The user who deletes, for a delete marker.
+    pub owner: String,
+    pub view: LockView,
+    pub due: u64,
+    /// Names this write.
+    pub tag: Tag,
 }
 
-impl Cell {
-    fn read(values: &BTreeMap<Name, Bytes>, name: &Name) -> Cell {
-        let tombstone = values.get(&tombstone_key(name)).cloned();
-        Cell { here: values.get(name).cloned(), tombstone, in_source: None }
-    }
-    fn value(&self) -> Option<&Bytes> {
-        let in_source = self.in_source.as_ref().filter(|_| self.tombstone.is_none());
-        self.here.as_ref().or(in_source)
-    }
-    fn needs_source(&self) -> bool {
-        self.here.is_none() && self.tombstone.is_none()
-    }
-    fn lacks_value(&self) -> bool {
-        self.needs_source() && self.in_source.is_none()
-    }
-    /// The change holds only if the value is still the same.
-    fn guard(&self, edit: &mut Edit, name: &Name, range: &LeafRange) {
-        edit.guards.insert(name.clone(), self.here.clone().unwrap_or_default());
-        if range.source.is_some() {
-            edit.guards.insert(tombstone_key(name), self.tombstone.clone().unwrap_or_default());
+/// A change of a version that stays the same version.
+#[derive(Clone, Debug)]
+pub enum Revision {
+    Tags(BTreeMap<String, String>),
+    Retention { new: Option<Retention>, view: LockView },
+    LegalHold(bool),
+}
+
+impl Revision {
+    fn apply(&self, head: &mut Head) -> Result<(), Refusal> {
+        match self {
+            Revision::Tags(tags) => head.tags = tags.clone(),
+            Revision::Retention { new, view } => {
+                if !head.lock.allows_retention(new.as_ref(), *view) {
+                    return Err(Refusal::Locked);
+                }
+                head.lock.retention = new.clone();
+            }
+            Revision::LegalHold(held) => head.lock.legal_hold = Some(*held),
         }
-    }
-}
-
-/// Removes a key, so that it is not taken over any more either.
-fn remove(edit: &mut Edit, name: Name, range: &LeafRange, tag: Tag) {
-    if range.source.is_some() {
-        edit.set.insert(tombstone_key(&name), tag.to_string().into());
-    }
-    edit.remove.insert(name);
-}
-
-/// What is known of a key of the bucket in its leaf.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyState {
-    entry: Cell,
-    upload: Cell,
-    head: Option<Bytes>,
-    head_in_source: Option<Bytes>,
-}
-
-impl KeyState {
-    /// Takes in what the leaf's source has.
-    pub fn add_source(&mut self, change: &Change, values: &BTreeMap<Name, Bytes>) {
-        let key = change.key();
-        self.entry.in_source = values.get(&entry_key(key)).cloned();
-        self.head_in_source = values.get(&head_key(key)).cloned();
-        self.upload.in_source = change.upload().and_then(|id| values.get(&upload_key(key, id)).cloned());
-    }
-
-    fn current(&self) -> Result<Option<Object>, Refusal> {
-        let Some(entry) = self.entry.value() else { return Ok(None) };
-        let head = if self.entry.here.is_some() { &self.head } else { &self.head_in_source };
-        object_of(entry, head.as_ref()).map(Some)
+        Ok(())
     }
 }
 
@@ -99,12 +85,16 @@ pub struct Edit {
     pub set: BTreeMap<Name, Bytes>,
     pub remove: BTreeSet<Name>,
     pub counters: Counters,
+    /// The leaf has more names afterwards.
+    pub grows: bool,
 }
 
 /// What comes of a change.
 #[derive(Debug)]
 pub enum Decision {
     Write(Edit, Answer),
+    /// These names must be read as well.
+    Read(BTreeSet<Name>),
     Done(Result<Answer, Refusal>),
 }
 
@@ -113,9 +103,10 @@ impl Change {
     pub(super) fn key(&self) -> &Bytes {
         match self {
             Change::Put { key, .. }
-            | Change::Delete { key, .. }
+            | Change::Revise { key, .. }
             | Change::AddUpload { key, .. }
             | Change::AbortUpload { key, .. } => key,
+            Change::Delete(deletion) => &deletion.key,
         }
     }
 
@@ -141,7 +132,7 @@ impl Change {
                 upload.is_none() && (condition.is_none() || condition.wants_absence())
             }
             Change::AddUpload { .. } => true,
-            Change::Delete { .. } | Change::AbortUpload { .. } => false,
+            Change::Delete(_) | Change::Revise { .. } | Change::AbortUpload { .. } => false,
         }
     }
 
@@ -150,60 +141,85 @@ impl Change {
         match self {
             Change::Put { upload, .. } => *upload,
             Change::AbortUpload { id, .. } => Some(*id),
-            Change::Delete { .. } | Change::AddUpload { .. } => None,
+            Change::Delete(_) | Change::Revise { .. } | Change::AddUpload { .. } => None,
+        }
+    }
+    fn version(&self) -> Option<VersionId> {
+        match self {
+            Change::Delete(deletion) => deletion.version,
+            Change::Revise { version, .. } => *version,
+            _ => None,
         }
     }
     fn is_of_object(&self) -> bool {
-        matches!(self, Change::Put { .. } | Change::Delete { .. })
+        matches!(self, Change::Put { .. } | Change::Delete(_) | Change::Revise { .. })
     }
 
-    /// The omap keys that it is decided on.
-    pub(super) fn reads(&self) -> Vec<Name> {
+    /// The names that it is decided on, as far as they are known from the beginning.
+    pub(super) fn reads(&self) -> BTreeSet<Name> {
         let key = self.key();
-        let entry = self.is_of_object().then(|| entry_key(key));
-        let upload = self.upload().map(|id| upload_key(key, id));
-        let cells: Vec<Name> = entry.into_iter().chain(upload).collect();
-        let tombstones = cells.iter().map(tombstone_key).collect::<Vec<_>>();
-        let head = self.is_of_object().then(|| head_key(key));
-        cells.into_iter().chain(tombstones).chain(head).collect()
-    }
-
-    /// Picks what it needs from the values that were read.
-    pub(super) fn state(&self, values: &BTreeMap<Name, Bytes>) -> KeyState {
-        let key = self.key();
-        KeyState {
-            entry: Cell::read(values, &entry_key(key)),
-            upload: self.upload().map(|id| Cell::read(values, &upload_key(key, id))).unwrap_or_default(),
-            head: values.get(&head_key(key)).cloned(),
-            head_in_source: None,
+        let mut names = BTreeSet::new();
+        if self.is_of_object() {
+            names.extend([entry_key(key), head_key(key), history_key(key)]);
         }
-    }
-
-    /// Whether the leaf that keys are taken over from must be read as well.
-    pub(super) fn needs_source(&self, state: &KeyState) -> bool {
-        self.is_of_object() && state.entry.needs_source()
-            || self.upload().is_some() && state.upload.needs_source()
-    }
-
-    /// Whether neither the leaf nor its source had what the change is about, and nothing says that it was
-    /// removed.
-    pub(super) fn lacks_value(&self, state: &KeyState) -> bool {
-        self.is_of_object() && state.entry.lacks_value()
-            || self.upload().is_some() && state.upload.lacks_value()
+        if let Some(VersionId::Of { stamp, .. }) = self.version() {
+            names.extend([old_key(key, stamp), old_head_key(key, stamp)]);
+        }
+        names.extend(self.upload().map(|id| upload_key(key, id)));
+        names
     }
 
     /// What the change does, if the key is in this state.
-    pub(super) fn decide(&self, state: &KeyState, range: &LeafRange) -> Decision {
-        self.try_decide(state, range).unwrap_or_else(|refusal| Decision::Done(Err(refusal)))
+    pub(super) fn decide(&self, cells: &Cells, range: &LeafRange) -> Decision {
+        match self.try_decide(cells, range) {
+            Ok(decision) => decision,
+            Err(Stop::Read(names)) => Decision::Read(names),
+            Err(Stop::Refuse(refusal)) => Decision::Done(Err(refusal)),
+        }
     }
 
-    fn try_decide(&self, state: &KeyState, range: &LeafRange) -> Result<Decision, Refusal> {
-        let mut edit = Edit::default();
+    fn try_decide(&self, cells: &Cells, range: &LeafRange) -> Result<Decision, Stop> {
         let key = self.key();
+        let (mut edit, answer) = match self {
+            Change::Put { object, condition, due, keeps, .. } => {
+                let mut versions = Versions::load(key, cells)?;
+                if let Some(id) = self.upload() {
+                    cells.value(&upload_key(key, id))?.ok_or(Refusal::NoSuchUpload)?;
+                }
+                check(condition, versions.current().map(|object| &object.entry))?;
+                let replaced = versions.current().is_some();
+                let view = LockView { now: object.entry.mtime, bypass: false };
+                let entry = versions.put(New::Object(object.clone()), *keeps, view)?;
+                if versions.shares_data(object) {
+                    // The version before was to be replaced and stays: it was decided for another state.
+                    return Err(Stop::Refuse(Refusal::PreconditionFailed));
+                }
+                let answer = Answer::Put { replaced, version: entry.version() };
+                (versions.finish(range, object.entry.tag, *due), answer)
+            }
+            Change::Delete(deletion) => match deletion.decide(cells, range)? {
+                Ok(written) => written,
+                Err(nothing) => return Ok(Decision::Done(Ok(nothing))),
+            },
+            Change::Revise { version, revision, tag, .. } => {
+                let mut versions = Versions::load(key, cells)?;
+                let (place, mut object) = find_object(&versions, *version)?;
+                revision.apply(&mut object.head)?;
+                let answer = Answer::Revised { version: object.entry.version() };
+                versions.revise(place, object)?;
+                (versions.finish(range, *tag, 0), answer)
+            }
+            Change::AddUpload { id, record, .. } => {
+                let mut edit = Edit::default();
+                edit.set.insert(upload_key(key, *id), record.clone());
+                (edit, Answer::Done)
+            }
+            Change::AbortUpload { .. } => (Edit::default(), Answer::Done),
+        };
         if let Some(id) = self.upload() {
             let name = upload_key(key, id);
-            state.upload.value().ok_or(Refusal::NoSuchUpload)?;
-            state.upload.guard(&mut edit, &name, range);
+            cells.value(&name)?.ok_or(Refusal::NoSuchUpload)?;
+            cells.guard(&mut edit, &name, range);
             remove(&mut edit, name, range, id);
             let kept = match self {
                 Change::Put { object, .. } => object.head.body.extents().iter().map(|it| it.tag).collect(),
@@ -211,54 +227,62 @@ impl Change {
             };
             edit.set.insert(garbage_key(0, id), to_vec(&Garbage::Upload { id, kept }).into());
         }
-        match self {
-            Change::Put { object, condition, due, .. } => {
-                let current = state.current()?;
-                check(condition, current.as_ref())?;
-                state.entry.guard(&mut edit, &entry_key(key), range);
-                discard(&mut edit, current.as_ref(), object.head.body.extents(), *due);
-                edit.set.insert(entry_key(key), to_vec(&object.entry).into());
-                edit.set.insert(head_key(key), to_vec(&object.head).into());
-                let before = current.as_ref().map(|object| &object.entry);
-                edit.counters = Counters::of_change(before, Some(&object.entry));
-                Ok(Decision::Write(edit, Answer::Put { replaced: current.is_some() }))
-            }
-            Change::Delete { condition, due, tag, .. } => {
-                let current = state.current()?;
-                check(condition, current.as_ref())?;
-                let Some(Object { entry, .. }) = &current else {
-                    return Ok(Decision::Done(Ok(Answer::Deleted { existed: false })));
-                };
-                state.entry.guard(&mut edit, &entry_key(key), range);
-                discard(&mut edit, current.as_ref(), &[], *due);
-                remove(&mut edit, entry_key(key), range, *tag);
-                edit.remove.insert(head_key(key));
-                edit.counters = Counters::of_change(Some(entry), None);
-                Ok(Decision::Write(edit, Answer::Deleted { existed: true }))
-            }
-            Change::AddUpload { id, record, .. } => {
-                edit.set.insert(upload_key(key, *id), record.clone());
-                Ok(Decision::Write(edit, Answer::Done))
-            }
-            Change::AbortUpload { .. } => Ok(Decision::Write(edit, Answer::Done)),
-        }
+        Ok(Decision::Write(edit, answer))
     }
 }
 
-fn check(condition: &Condition, current: Option<&Object>) -> Result<(), Refusal> {
-    condition.check(current.map(|object| &object.entry)).map_err(|unmet| match unmet {
+impl Deletion {
+    /// What is written and answered, or the answer if there is nothing to write.
+    fn decide(&self, cells: &Cells, range: &LeafRange) -> Result<Result<(Edit, Answer), Answer>, Stop> {
+        let mut versions = Versions::load(&self.key, cells)?;
+        let answer = |existed, version, is_marker| Answer::Deleted { existed, version, is_marker };
+        if let Some(id) = self.version {
+            let found = versions.find(id)?;
+            check(&self.condition, found.as_ref().map(|(_, entry)| entry))?;
+            let Some((place, entry)) = found else { return Ok(Err(answer(false, Some(id), false))) };
+            if self.only_if_alone && !versions.is_alone() {
+                return Err(Stop::Refuse(Refusal::PreconditionFailed));
+            }
+            versions.remove(place, self.view)?;
+            let edit = versions.finish(range, self.tag, self.due);
+            return Ok(Ok((edit, answer(true, Some(id), entry.is_marker))));
+        }
+        check(&self.condition, versions.current().map(|object| &object.entry))?;
+        let existed = versions.current().is_some();
+        if self.versioning == Versioning::Off && !versions.has_history() {
+            if !existed {
+                return Ok(Err(answer(false, None, false)));
+            }
+            versions.remove(Place::Current, self.view)?;
+            return Ok(Ok((versions.finish(range, self.tag, self.due), answer(true, None, false))));
+        }
+        let marker =
+            Entry { tag: self.tag, mtime: self.view.now, owner: self.owner.clone(), ..Entry::default() };
+        let keeps = self.versioning == Versioning::Enabled;
+        let entry = versions.put(New::Marker(marker), keeps, self.view)?;
+        let edit = versions.finish(range, self.tag, self.due);
+        Ok(Ok((edit, answer(existed, Some(entry.version()), true))))
+    }
+}
+
+/// The version of this name, or the current one, if it is an object.
+pub fn find_object(versions: &Versions<'_>, id: Option<VersionId>) -> Result<(Place, Object), Stop> {
+    let found = match id {
+        Some(id) => versions.find(id)?.ok_or(Refusal::NoSuchVersion)?,
+        None => {
+            let entry = versions.current_entry().ok_or(Refusal::NoSuchKey)?;
+            (Place::Current, entry.clone())
+        }
+    };
+    let (place, entry) = found;
+    let marker = Refusal::DeleteMarker { version: entry.version(), mtime: entry.mtime };
+    let object = versions.object_at(place, &entry)?.ok_or(marker)?;
+    Ok((place, object))
+}
+
+fn check(condition: &Condition, current: Option<&Entry>) -> Result<(), Refusal> {
+    condition.check(current).map_err(|unmet| match unmet {
         Unmet::Missing => Refusal::NoSuchKey,
         Unmet::Failed => Refusal::PreconditionFailed,
     })
-}
-
-/// Notes that the data of a replaced object may be removed at `due`, but for what its successor has as well.
-fn discard(edit: &mut Edit, replaced: Option<&Object>, kept: &[Extent], due: u64) {
-    let Some(Object { entry, head }) = replaced else { return };
-    let kept: BTreeSet<Tag> = kept.iter().map(|extent| extent.tag).collect();
-    let extents = head.body.extents().iter().copied();
-    let unused: Vec<Extent> = extents.filter(|extent| !kept.contains(&extent.tag)).collect();
-    if !unused.is_empty() {
-        edit.set.insert(garbage_key(due, entry.tag), to_vec(&Garbage::Data(unused)).into());
-    }
 }

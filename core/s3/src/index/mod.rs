@@ -5,7 +5,8 @@
 //! in the leaves, and other gateways change them at the same time.
 //!
 //! `writer` collects the writes of a leaf into compound operations, `change` decides what one write does to
-//! its key, `walk` has the requests that read, `split` splits leaves, and `root` is the cached map of leaves.
+//! its key, `versions` what that means for the other versions of the key, `cells` holds what was read, `walk`
+//! has the requests that read, `split` splits leaves, and `root` is the cached map of leaves.
 //!
 //! Consistency rests on three rules:
 //!   - a write compares the leaf's generation and the entries that it was decided on, in the operation that
@@ -14,13 +15,17 @@
 //!     once, whether it was carried out or not;
 //!   - leaves only hand over the keys at their right end, and say where they went.
 
+mod cells;
 mod change;
+mod get;
+mod page;
 mod root;
 mod split;
+mod versions;
 mod walk;
 mod writer;
 
-pub use change::Change;
+pub use change::{Change, Deletion, Revision};
 pub use split::Limits;
 pub use walk::GarbageItem;
 
@@ -28,6 +33,7 @@ use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
 use crate::record::{Counters, Object};
 use crate::tag::Tag;
+use crate::version::VersionId;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest};
@@ -53,7 +59,9 @@ pub enum Ask {
     Change(Change),
     /// Reads an object.
     Get { key: Bytes },
-    /// Lists objects or open uploads.
+    /// Reads a version of an object.
+    GetVersion { key: Bytes, version: VersionId },
+    /// Lists objects, versions or open uploads.
     Page(PageRequest),
     /// The number of objects, and their size.
     Totals,
@@ -71,12 +79,20 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    /// Whether there was an object before.
+    /// Whether there was an object before, and the version that was made.
     Put {
         replaced: bool,
+        version: VersionId,
     },
+    /// Whether there was what was to be deleted; the version that was removed, or the delete marker that was
+    /// made.
     Deleted {
         existed: bool,
+        version: Option<VersionId>,
+        is_marker: bool,
+    },
+    Revised {
+        version: VersionId,
     },
     Object(Box<Object>),
     Page(Page),
@@ -90,6 +106,13 @@ pub enum Answer {
 pub enum Refusal {
     #[error("there is no such object")]
     NoSuchKey,
+    #[error("there is no such version")]
+    NoSuchVersion,
+    /// The version is a delete marker, made at `mtime`: milliseconds since 1970.
+    #[error("the version is a delete marker")]
+    DeleteMarker { version: VersionId, mtime: u64 },
+    #[error("the version is locked")]
+    Locked,
     #[error("a precondition does not hold")]
     PreconditionFailed,
     #[error("there is no such upload")]
@@ -201,7 +224,8 @@ impl BucketIndex {
         let walk = |walk| Pending::Walk(ticket, 0, Box::new(walk));
         let pending = match ask {
             Ask::Change(change) => Pending::Write(Box::new(Write::new(ticket, change))),
-            Ask::Get { key } => walk(Walk::get(key)),
+            Ask::Get { key } => walk(Walk::get(key, None)),
+            Ask::GetVersion { key, version } => walk(Walk::get(key, Some(version))),
             Ask::Page(request) => walk(Walk::page(request)),
             Ask::Totals => walk(Walk::totals()),
             Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),

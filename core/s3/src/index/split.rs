@@ -17,7 +17,7 @@
 
 use super::{OpResult, Place, Refusal, is_canceled, output};
 use crate::leaf::{
-    BEHIND, GENERATION, LeafName, LeafRange, RANGE, compare_all, create_leaf, entry_key, head_key, key_of,
+    BEHIND, GENERATION, LeafName, LeafRange, RANGE, cell_of, compare_all, create_leaf, head_of, key_of,
     map_key, named, pairs, tombstone_key,
 };
 use crate::tag::Tag;
@@ -43,6 +43,17 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits { leaf_max: 10_000, count_after: 2_000, copy: 100 }
     }
+}
+
+/// What is copied, in this order: entries, old versions, histories and uploads.
+const KINDS: &[u8] = b"evmu";
+/// What is counted. Versions and delete markers take as much room as objects.
+const COUNTED: &[u8] = b"emv";
+
+/// What comes behind a kind of names.
+fn next_kind(kinds: &[u8], kind: u8) -> Option<u8> {
+    let at = kinds.iter().position(|other| *other == kind)?;
+    kinds.get(at + 1).copied()
 }
 
 /// How many keys are read or removed at once.
@@ -73,7 +84,7 @@ enum Step {
     /// The old leaf has changed meanwhile, and the new one is of no use.
     Discard,
     Publish(NewLeaf),
-    /// Which entries or uploads come next.
+    /// Which names come next.
     List(Copying),
     /// Their heads.
     Heads(Copying, BTreeMap<Name, Bytes>),
@@ -90,13 +101,20 @@ enum Step {
 }
 
 /// How far the count of a leaf is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counting {
+    kind: u8,
     /// The range of the leaf when its first page was read. All pages must be of the same generation.
     range: Option<LeafRange>,
     after: Name,
     count: usize,
     sample: Vec<Bytes>,
+}
+
+impl Default for Counting {
+    fn default() -> Counting {
+        Counting { kind: COUNTED[0], range: None, after: Name::default(), count: 0, sample: Vec::new() }
+    }
 }
 
 /// The leaf that takes keys over.
@@ -106,7 +124,7 @@ struct NewLeaf {
     range: LeafRange,
 }
 
-/// How far the copy is: entries first, then uploads.
+/// How far the copy is.
 #[derive(Clone, Debug)]
 struct Copying {
     leaf: NewLeaf,
@@ -133,7 +151,7 @@ fn before(kind: u8, key: &[u8]) -> Name {
 
 impl NewLeaf {
     fn has(&self, name: &Name) -> bool {
-        // An upload's name has its key in front of a zero.
+        // The names of uploads and old versions have their key in front of a zero.
         let key = key_of(name).split(|byte| *byte == 0).next().unwrap_or_default();
         self.range.contains(key)
     }
@@ -168,7 +186,7 @@ impl Split {
         };
         match &self.step {
             Step::Count(counting) => {
-                let prefix = Name::from("e");
+                let prefix = Name::from(&[counting.kind][..]);
                 let pairs = Op::OmapGetVals { after: counting.after.clone(), max: PAGE, prefix };
                 object(&self.old).get_xattr(RANGE).op(pairs)
             }
@@ -189,7 +207,7 @@ impl Split {
             Step::Resume(name) => object(name).get_xattr(RANGE),
             Step::List(copying) => page(&self.old, &copying.after, self.limits.copy, copying.kind),
             Step::Heads(_, pairs) => {
-                let heads = pairs.keys().map(|name| head_key(key_of(name)));
+                let heads = pairs.keys().filter_map(head_of);
                 object(&self.old).omap_get_keys(heads.collect())
             }
             Step::Compare(copying, pairs) => {
@@ -267,7 +285,7 @@ impl Split {
             Step::Create { cut, range } => Some(Step::Cut { cut, range }),
             Step::Cut { cut, range } => Some(Step::Publish(self.new_leaf(place, &cut, &range))),
             Step::Discard => None,
-            Step::Publish(leaf) => Some(Step::List(leaf.copying(b'e'))),
+            Step::Publish(leaf) => Some(Step::List(leaf.copying(KINDS[0]))),
             Step::Resume(name) => {
                 let range: LeafRange = from_slice(output(&reply, 0)?)?;
                 let is_ours = range.source.as_ref() == Some(&self.old);
@@ -296,7 +314,7 @@ impl Split {
             Step::Finish(leaf) => Some(Step::ListTombstones(leaf)),
             Step::ListTombstones(leaf) => {
                 match pairs(output(&reply, 0)?)?.0.into_keys().collect::<Vec<_>>() {
-                    names if names.is_empty() => Some(Step::ListOld(leaf, b'e')),
+                    names if names.is_empty() => Some(Step::ListOld(leaf, KINDS[0])),
                     names => Some(Step::RemoveTombstones(leaf, names)),
                 }
             }
@@ -304,13 +322,12 @@ impl Split {
             Step::ListOld(leaf, kind) => {
                 let names = pairs(output(&reply, 0)?)?.0.into_keys().filter(|name| leaf.has(name));
                 let with_heads = names.flat_map(|name| {
-                    let head = (kind == b'e').then(|| head_key(key_of(&name)));
+                    let head = head_of(&name);
                     [Some(name), head].into_iter().flatten()
                 });
-                match (with_heads.collect::<Vec<_>>(), kind) {
-                    (names, b'e') if names.is_empty() => Some(Step::ListOld(leaf, b'u')),
-                    (names, _) if names.is_empty() => None,
-                    (names, kind) => Some(Step::RemoveOld(leaf, kind, names)),
+                match with_heads.collect::<Vec<_>>() {
+                    names if names.is_empty() => next_kind(KINDS, kind).map(|kind| Step::ListOld(leaf, kind)),
+                    names => Some(Step::RemoveOld(leaf, kind, names)),
                 }
             }
             Step::RemoveOld(leaf, kind, _) => Some(Step::ListOld(leaf, kind)),
@@ -324,11 +341,11 @@ impl Split {
         more: bool,
         counting: Counting,
     ) -> Option<Step> {
-        let Counting { mut count, mut sample, .. } = counting;
+        let Counting { kind, mut count, mut sample, .. } = counting;
         let last = found.keys().next_back().cloned();
         let stride = (self.limits.leaf_max / SAMPLE).max(1);
         for name in found.keys() {
-            let key = key_of(name);
+            let key = key_of(name).split(|byte| *byte == 0).next().unwrap_or_default();
             if range.contains(key) {
                 if count.is_multiple_of(stride) {
                     sample.push(Bytes::copy_from_slice(key));
@@ -337,10 +354,17 @@ impl Split {
             }
         }
         if let (true, Some(after)) = (more, last) {
-            return Some(Step::Count(Counting { range: Some(range), after, count, sample }));
+            return Some(Step::Count(Counting { kind, range: Some(range), after, count, sample }));
         }
-        let cut = sample.get(sample.len() / 2)?.clone();
-        if cut <= range.low || !range.contains(&cut) {
+        if let Some(kind) = next_kind(COUNTED, kind) {
+            let after = Name::default();
+            return Some(Step::Count(Counting { kind, range: Some(range), after, count, sample }));
+        }
+        sample.sort_unstable();
+        // One key may have more than half of the names. The cut is between keys.
+        let (middle, lowest) = (sample.get(sample.len() / 2)?, sample.first()?);
+        let cut = sample.iter().find(|key| *key >= middle && *key > lowest && **key > range.low)?.clone();
+        if !range.contains(&cut) {
             return None;
         }
         (count > self.limits.leaf_max).then_some(Step::Create { cut, range })
@@ -348,7 +372,7 @@ impl Split {
 }
 
 fn is_head(name: &Name) -> bool {
-    name.as_bytes().first() == Some(&b'd')
+    cell_of(name) != *name
 }
 
 /// What follows when a page of the old leaf was read.
@@ -361,7 +385,7 @@ fn listed(mut copying: Copying, found: BTreeMap<Name, Bytes>, more: bool) -> Opt
         found.into_iter().filter(|(name, _)| copying.leaf.has(name)).collect();
     Some(match (wanted.is_empty(), copying.kind) {
         (true, _) => next_page(copying),
-        (false, b'e') => Step::Heads(copying, wanted),
+        (false, b'e' | b'v') => Step::Heads(copying, wanted),
         (false, _) => Step::Compare(copying, wanted),
     })
 }
@@ -369,7 +393,7 @@ fn listed(mut copying: Copying, found: BTreeMap<Name, Bytes>, more: bool) -> Opt
 /// The pairs of keys that the new leaf neither has nor had.
 fn lacking(copying: Copying, found: BTreeMap<Name, Bytes>, there: &BTreeMap<Name, Bytes>) -> Step {
     let is_known = |name: &Name| {
-        let cell = if is_head(name) { entry_key(key_of(name)) } else { name.clone() };
+        let cell = cell_of(name);
         there.contains_key(&tombstone_key(&cell)) || there.contains_key(&cell)
     };
     let wanted: BTreeMap<Name, Bytes> = found.into_iter().filter(|(name, _)| !is_known(name)).collect();
@@ -377,16 +401,17 @@ fn lacking(copying: Copying, found: BTreeMap<Name, Bytes>, there: &BTreeMap<Name
 }
 
 fn next_page(copying: Copying) -> Step {
-    match (copying.more, copying.kind) {
+    match (copying.more, next_kind(KINDS, copying.kind)) {
         (true, _) => Step::List(copying),
-        (false, b'e') => Step::List(copying.leaf.copying(b'u')),
-        (false, _) => Step::Finish(copying.leaf),
+        (false, Some(kind)) => Step::List(copying.leaf.copying(kind)),
+        (false, None) => Step::Finish(copying.leaf),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leaf::entry_key;
     use nacre_client::{ObjectReply, OpOutput};
     use nacre_wire::Encode;
 
@@ -413,6 +438,9 @@ mod tests {
         assert_eq!(format!("{:?}", split.request(&place)), format!("{:?}", begin().request(&place)));
         // Counted again, it is cut in its own middle.
         split.completed(&place, Ok(page(&cut, 0..400, false)));
+        // No histories and no old versions.
+        split.completed(&place, Ok(page(&cut, 0..0, false)));
+        split.completed(&place, Ok(page(&cut, 0..0, false)));
         assert!(matches!(&split.step, Step::Create { cut, .. } if cut == "00200"), "{:?}", split.step);
     }
 }

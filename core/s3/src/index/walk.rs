@@ -1,18 +1,18 @@
 //! Requests that read leaves, one after another, and the sealing of a bucket.
 
-use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, object_of, output};
-use crate::leaf::{
-    Garbage, LeafName, LeafRange, RANGE, entry_key, garbage_due, head_key, key_of, named, pairs,
-    tombstone_key,
-};
-use crate::listing::{PageBuilder, PageRequest};
-use crate::record::{Counters, Object};
+use super::get::Get;
+use super::page::{PageStep, PageWalk};
+use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, output};
+use crate::leaf::{GENERATION, Garbage, LeafName, LeafRange, RANGE, garbage_due, pairs};
+use crate::listing::PageRequest;
+use crate::record::Counters;
+use crate::version::VersionId;
 use bytes::Bytes;
 use nacre_base::{Name, errno};
-use nacre_client::{ObjectReply, ObjectRequest};
+use nacre_client::{Compare, ObjectReply, ObjectRequest};
 use nacre_proto::types::Op;
 use nacre_wire::from_slice;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How many pairs are read at once where no page says how many.
 const PAIRS: u64 = 1000;
@@ -47,24 +47,29 @@ enum Kind {
     Leaves(Vec<LeafName>),
 }
 
-#[derive(Debug, Default)]
-struct Get {
-    /// The key is in no leaf that was read: the next read of its leaf decides.
-    missed: bool,
-}
-
-#[derive(Debug)]
-struct PageWalk {
-    request: PageRequest,
-    builder: PageBuilder,
-    /// What the leaf's source has, when that was read, and where it ends if it has more.
-    from_source: Option<(BTreeMap<Name, Bytes>, bool)>,
-}
-
+/// The sealing of leaves, one after another.
 #[derive(Debug, Default)]
 struct Seal {
     /// The leaf as it was read, with its version: it can be sealed if that is still the same.
     ready: Option<(LeafRange, u64)>,
+    /// Leaves that this request has sealed.
+    sealed: Vec<(LeafName, LeafRange)>,
+    /// The bucket is not empty: they are opened again.
+    undoes: bool,
+}
+
+impl Seal {
+    /// The next leaf that is opened again.
+    fn undo(&self, place: &Place) -> Option<ObjectRequest> {
+        let (leaf, range) = self.sealed.last().filter(|_| self.undoes)?;
+        let open = LeafRange { is_sealed: false, ..range.next_generation() };
+        let same = ObjectRequest::new(place.pool, leaf.0.as_str()).compare_xattr(
+            GENERATION,
+            Compare::Equal,
+            range.generation.to_string(),
+        );
+        Some(open.put(same))
+    }
 }
 
 /// What follows a step.
@@ -84,15 +89,15 @@ impl Walk {
     fn new(kind: Kind, at: Bytes) -> Walk {
         Walk { kind, at, leaf: LeafName(String::new()), source: None }
     }
-    /// Reads an object.
-    pub fn get(key: Bytes) -> Walk {
-        Walk::new(Kind::Get(Get::default()), key)
+    /// Reads an object, or a version of it.
+    pub fn get(key: Bytes, version: Option<VersionId>) -> Walk {
+        Walk::new(Kind::Get(Get::new(&key, version)), key)
     }
     /// Reads a page of a listing.
     pub fn page(request: PageRequest) -> Walk {
-        let builder = PageBuilder::new(request.clone());
-        let at = builder.after().clone().max(request.prefix.clone());
-        Walk::new(Kind::Page(PageWalk { request, builder, from_source: None }), at)
+        let page = PageWalk::new(request);
+        let at = page.start();
+        Walk::new(Kind::Page(page), at)
     }
     /// Adds up the counters of all leaves.
     pub fn totals() -> Walk {
@@ -115,48 +120,41 @@ impl Walk {
     pub fn restart(&mut self) {
         self.source = None;
         match &mut self.kind {
-            Kind::Get(get) => return *get = Get::default(),
-            // What is in the page stays good.
-            Kind::Page(page) => return page.from_source = None,
+            Kind::Get(get) => return get.restart(),
+            Kind::Page(page) => return page.restart(),
             Kind::Totals(sum) => *sum = Counters::default(),
             Kind::Garbage { found, .. } => found.clear(),
             Kind::Leaves(found) => found.clear(),
-            Kind::Seal(seal) => *seal = Seal::default(),
+            Kind::Seal(seal) => seal.ready = None,
         }
         self.at = Bytes::new();
     }
 
     /// The request of the next step.
     pub fn request(&mut self, place: &Place, root: &Root) -> ObjectRequest {
+        if let Kind::Seal(seal) = &self.kind
+            && let Some(request) = seal.undo(place)
+        {
+            return request;
+        }
         self.leaf = self.source.clone().unwrap_or_else(|| root.leaf_of(&self.at));
         let request = ObjectRequest::new(place.pool, self.leaf.0.as_str());
         let all_of = |request: ObjectRequest, kind: &[u8], max: u64| {
             request.op(Op::OmapGetVals { after: Name::default(), max, prefix: Name::from(kind) })
         };
         match &self.kind {
-            Kind::Get(_) => {
-                let entry = entry_key(&self.at);
-                let keys = BTreeSet::from([tombstone_key(&entry), entry, head_key(&self.at)]);
-                request.get_xattr(RANGE).omap_get_keys(keys)
-            }
-            Kind::Page(page) => {
-                let kind = if page.request.of_uploads { b'u' } else { b'e' };
-                let after = named(kind, page.builder.after());
-                let tombstones = Op::OmapGetVals {
-                    after: tombstone_key(&after),
-                    max: PAIRS,
-                    prefix: Name::from(&[b't', kind][..]),
-                };
-                let prefix = named(kind, &page.request.prefix);
-                let max = page.builder.batch();
-                let request = request.get_xattr(RANGE).op(Op::OmapGetVals { after, max, prefix });
-                if page.from_source.is_some() { request.op(tombstones) } else { request }
-            }
+            Kind::Get(get) => get.request(request),
+            Kind::Page(page) => page.request(request),
             Kind::Leaves(_) => request.get_xattr(RANGE),
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
-            Kind::Seal(Seal { ready: None }) => all_of(all_of(request.get_xattr(RANGE), b"e", 1), b"u", 1),
-            Kind::Seal(Seal { ready: Some((range, version)) }) => range.put(request.assert_version(*version)),
+            Kind::Seal(Seal { ready: Some((range, version)), .. }) => {
+                range.put(request.assert_version(*version))
+            }
+            // A key with old versions has a history.
+            Kind::Seal(_) => [b"e", b"m", b"u"]
+                .iter()
+                .fold(request.get_xattr(RANGE), |request, kind| all_of(request, *kind, 1)),
         }
     }
 
@@ -166,6 +164,13 @@ impl Walk {
     }
 
     fn next(&mut self, result: OpResult, root: &mut Root) -> Result<WalkStep, Refusal> {
+        if let Kind::Seal(seal) = &mut self.kind
+            && seal.undoes
+        {
+            // A leaf that has changed was opened or removed by another gateway.
+            seal.sealed.pop();
+            return if seal.sealed.is_empty() { Err(Refusal::NotEmpty) } else { Ok(WalkStep::Continue) };
+        }
         let reply = match result {
             Ok(reply) => reply,
             Err(failure) if failure.is_not_found() => {
@@ -173,17 +178,22 @@ impl Walk {
                     return Ok(WalkStep::Reload);
                 }
                 // The leaf has taken over everything.
-                return Ok(self.source_is_gone());
+                return self.source_is_gone();
             }
-            Err(failure) if matches!(self.kind, Kind::Seal(_)) && is_stale(&failure) => {
-                self.kind = Kind::Seal(Seal::default());
-                return Ok(WalkStep::Continue);
+            Err(failure) => {
+                if let Kind::Seal(seal) = &mut self.kind
+                    && is_stale(&failure)
+                {
+                    seal.ready = None;
+                    return Ok(WalkStep::Continue);
+                }
+                return Err(failure.into());
             }
-            Err(failure) => return Err(failure.into()),
         };
         if let Kind::Seal(seal) = &mut self.kind
             && let Some((range, _)) = seal.ready.take()
         {
+            seal.sealed.push((self.leaf.clone(), range.clone()));
             return Ok(self.leaf_done(&range));
         }
         if self.source.is_some() {
@@ -196,9 +206,28 @@ impl Walk {
             return Ok(WalkStep::Continue);
         }
         root.learn(&leaf, &range);
+        if range.is_sealed && matches!(self.kind, Kind::Get(_) | Kind::Page(_) | Kind::Totals(_)) {
+            return Err(Refusal::NoSuchBucket);
+        }
         match &mut self.kind {
-            Kind::Get(_) => self.on_object(&reply, range),
-            Kind::Page(_) => self.on_page(&reply, range),
+            Kind::Get(get) => {
+                if let Some(result) = get.on_leaf(&self.at, &reply, &range)? {
+                    return Ok(done(result.map(|object| Answer::Object(Box::new(object)))));
+                }
+                self.source = get.source();
+                Ok(WalkStep::Continue)
+            }
+            Kind::Page(page) => match page.on_leaf(&self.at, &reply, &range)? {
+                PageStep::Source(source) => {
+                    self.source = Some(source);
+                    Ok(WalkStep::Continue)
+                }
+                PageStep::Next(at) => {
+                    self.at = at;
+                    Ok(WalkStep::Continue)
+                }
+                PageStep::Done(page) => Ok(done(Ok(Answer::Page(page)))),
+            },
             Kind::Totals(sum) => {
                 for value in pairs(output(&reply, 1)?)?.0.values() {
                     sum.add(from_slice(value)?);
@@ -221,8 +250,16 @@ impl Walk {
             }
             Kind::Seal(seal) => {
                 let is_empty = |at| Ok::<_, Refusal>(pairs(output(&reply, at)?)?.0.is_empty());
-                if !is_empty(1)? || !is_empty(2)? || range.source.is_some() {
-                    return Err(Refusal::NotEmpty);
+                if !is_empty(1)? || !is_empty(2)? || !is_empty(3)? || range.source.is_some() {
+                    seal.undoes = true;
+                    return if seal.sealed.is_empty() {
+                        Err(Refusal::NotEmpty)
+                    } else {
+                        Ok(WalkStep::Continue)
+                    };
+                }
+                if range.is_sealed {
+                    return Ok(self.leaf_done(&range));
                 }
                 let sealed = LeafRange { is_sealed: true, ..range.next_generation() };
                 seal.ready = Some((sealed, reply.user_version));
@@ -253,111 +290,35 @@ impl Walk {
         }))
     }
 
-    fn source_is_gone(&mut self) -> WalkStep {
+    /// The leaf that keys were taken over from does not exist any more: it has nothing.
+    fn source_is_gone(&mut self) -> Result<WalkStep, Refusal> {
         match &mut self.kind {
-            Kind::Get(get) => get.missed = true,
-            Kind::Page(page) => page.from_source = Some((BTreeMap::new(), false)),
+            Kind::Get(get) => get.on_source(&self.leaf, &BTreeMap::new()),
+            Kind::Page(page) => page.source_is_gone(),
             _ => {}
         }
-        WalkStep::Continue
+        self.after_source()
     }
 
     fn on_source(&mut self, reply: &ObjectReply) -> Result<WalkStep, Refusal> {
         self.source = None;
         match &mut self.kind {
-            Kind::Get(get) => {
-                if let Some(object) = object(reply, &self.at)? {
-                    return Ok(done(Ok(Answer::Object(Box::new(object)))));
-                }
-                // It may have moved between the two reads.
-                get.missed = true;
-                Ok(WalkStep::Continue)
-            }
-            Kind::Page(page) => {
-                page.from_source = Some(pairs(output(reply, 1)?)?);
-                Ok(WalkStep::Continue)
-            }
-            _ => Ok(WalkStep::Continue),
+            Kind::Get(get) => get.on_source(&self.leaf, &from_slice(output(reply, 1)?)?),
+            Kind::Page(page) => page.on_source(reply)?,
+            _ => {}
         }
+        self.after_source()
     }
 
-    fn on_object(&mut self, reply: &ObjectReply, range: LeafRange) -> Result<WalkStep, Refusal> {
-        if let Some(object) = object(reply, &self.at)? {
-            return Ok(done(Ok(Answer::Object(Box::new(object)))));
-        }
-        let values: BTreeMap<Name, Bytes> = from_slice(output(reply, 1)?)?;
-        let is_deleted = values.contains_key(&tombstone_key(&entry_key(&self.at)));
-        let missed = matches!(&self.kind, Kind::Get(get) if get.missed);
-        match range.source {
-            Some(source) if !is_deleted && !missed => {
-                self.source = Some(source);
-                Ok(WalkStep::Continue)
-            }
-            _ => Ok(done(Err(Refusal::NoSuchKey))),
-        }
-    }
-
-    fn on_page(&mut self, reply: &ObjectReply, range: LeafRange) -> Result<WalkStep, Refusal> {
-        let Kind::Page(page) = &mut self.kind else { return Ok(WalkStep::Continue) };
-        // The source was read before, so that what moved in between is in one of the two.
-        let from_source = page.from_source.take();
-        if let (Some(source), None) = (&range.source, &from_source) {
-            self.source = Some(source.clone());
-            return Ok(WalkStep::Continue);
-        }
-        let (mut merged, mut more) = pairs(output(reply, 1)?)?;
-        let mut complete_up_to = if more { merged.keys().next_back().cloned() } else { None };
-        if let (Some((in_source, source_has_more)), true) = (from_source, range.source.is_some()) {
-            let (tombstones, more_tombstones) = pairs(output(reply, 2)?)?;
-            if let (true, Some(last)) = (more_tombstones, tombstones.keys().next_back()) {
-                let last = Name::from(key_of(last));
-                complete_up_to = complete_up_to.into_iter().chain([last]).min();
-                more = true;
-            }
-            if source_has_more {
-                let last = in_source.keys().next_back().cloned();
-                complete_up_to = complete_up_to.into_iter().chain(last).min();
-                more = true;
-            }
-            for (name, value) in in_source {
-                if !tombstones.contains_key(&tombstone_key(&name)) {
-                    merged.entry(name).or_insert(value);
-                }
-            }
-        }
-        for (name, value) in &merged {
-            let key = Bytes::copy_from_slice(key_of(name));
-            let is_read = complete_up_to.as_ref().is_none_or(|last| name <= last);
-            if is_read && range.contains(&key) {
-                page.builder.add(&key, value);
-            }
-        }
-        if let Some(last) = &complete_up_to {
-            page.builder.skip_to(key_of(last));
-        }
-        let builder = &page.builder;
-        let ends = range.high.as_ref().is_none_or(|high| builder.is_past(high));
-        let high = range.high.clone().unwrap_or_default();
-        // What a split has left behind the end of the leaf is of no interest.
-        let is_behind = |name: &Name| !high.is_empty() && *key_of(name) >= *high;
-        let leaf_is_done = !more || complete_up_to.as_ref().is_some_and(is_behind);
-        if builder.is_full() || (leaf_is_done && ends) {
-            let request = PageRequest::default();
-            let builder = std::mem::replace(&mut page.builder, PageBuilder::new(request));
-            return Ok(done(Ok(Answer::Page(builder.finish()))));
-        }
-        let next = if leaf_is_done { high } else { self.at.clone() };
-        self.at = next.max(builder.after().clone());
-        Ok(WalkStep::Continue)
+    fn after_source(&mut self) -> Result<WalkStep, Refusal> {
+        let Kind::Get(get) = &mut self.kind else { return Ok(WalkStep::Continue) };
+        Ok(match get.answer(&self.at) {
+            Some(result) => done(result.map(|object| Answer::Object(Box::new(object)))),
+            None => WalkStep::Continue,
+        })
     }
 }
 
 fn is_stale(failure: &nacre_client::Failure) -> bool {
     is_canceled(failure) || failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW
-}
-
-fn object(reply: &ObjectReply, key: &[u8]) -> Result<Option<Object>, Refusal> {
-    let values: BTreeMap<Name, Bytes> = from_slice(output(reply, 1)?)?;
-    let Some(entry) = values.get(&entry_key(key)) else { return Ok(None) };
-    object_of(entry, values.get(&head_key(key))).map(Some)
 }

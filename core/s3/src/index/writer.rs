@@ -1,6 +1,7 @@
 //! The writes of one leaf: one operation at a time, which carries everything that has arrived meanwhile.
 
-use super::change::{Change, Decision, Edit, KeyState};
+use super::cells::{Cells, Source, with_tombstones};
+use super::change::{Change, Decision, Edit};
 use super::{Answer, Effect, OpResult, Place, Refusal, Ticket, is_canceled, output};
 use crate::leaf::{GENERATION, LeafName, LeafRange, RANGE, compare_all, counters_key};
 use crate::record::Counters;
@@ -20,14 +21,18 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub struct Write {
     pub ticket: Ticket,
     pub change: Change,
+    /// What is to be read of the key.
+    names: BTreeSet<Name>,
     /// What is known of the key; none before it was read.
-    state: Option<KeyState>,
+    state: Option<Cells>,
+    /// What the leaf's source has of the key.
+    source: Source,
     /// The generation of the leaf when it was read. A state counts only as long as that is the same.
     generation: u64,
     /// The assumption that the key does not exist was wrong.
     must_read: bool,
-    /// The leaf's source was read and lacked the key: the next read of the leaf decides.
-    source_lacks_it: bool,
+    /// The leaf was read once more because its source lacked something: what is missing now does not exist.
+    is_rechecked: bool,
     /// How often the leaf that should have the key was gone.
     pub reloads: u32,
 }
@@ -37,11 +42,13 @@ impl Write {
     pub fn new(ticket: Ticket, change: Change) -> Write {
         Write {
             ticket,
+            names: change.reads(),
             change,
             state: None,
+            source: Source::default(),
             generation: 0,
             must_read: false,
-            source_lacks_it: false,
+            is_rechecked: false,
             reloads: 0,
         }
     }
@@ -50,33 +57,46 @@ impl Write {
         self.state.is_none() && (self.must_read || !self.change.is_blind() || range.source.is_some())
     }
 
+    /// What was decided on does not hold any more.
     fn forget(&mut self) {
         self.state = None;
         self.must_read = true;
-        self.source_lacks_it = false;
+        self.is_rechecked = false;
+        self.source = Source::default();
+        self.names = self.change.reads();
     }
 
+    /// What was read of a leaf says nothing about another one.
     fn forget_leaf(&mut self) {
+        let must_read = self.must_read;
+        self.forget();
+        self.must_read = must_read;
+    }
+
+    /// More names must be read, at one time with the others.
+    fn read_more(&mut self, names: BTreeSet<Name>) {
+        self.names.extend(names);
         self.state = None;
-        self.source_lacks_it = false;
+        self.must_read = true;
+        self.is_rechecked = false;
     }
 
-    /// Whether the leaf that keys are taken over from must be read as well.
-    fn needs_source(&self) -> bool {
-        let needs = |state| self.change.needs_source(state);
-        !self.source_lacks_it && self.state.as_ref().is_some_and(needs)
+    /// What the source of its leaf must be asked for.
+    fn for_source(&self, range: &LeafRange) -> BTreeSet<Name> {
+        self.state.as_ref().map(|state| state.for_source(range)).unwrap_or_default()
     }
 
-    /// Takes in what the source has. A write that would now end without an operation must read its leaf
-    /// again: the key may have moved there between the two reads, and no guard would find that out.
-    fn add_source(&mut self, values: &BTreeMap<Name, Bytes>, range: &LeafRange) {
-        let Some(state) = &mut self.state else { return };
-        state.add_source(&self.change, values);
-        let ends = matches!(self.change.decide(state, range), Decision::Done(_));
-        if ends && !self.source_lacks_it && self.change.lacks_value(state) {
-            self.forget();
-            self.source_lacks_it = true;
+    /// Whether a write that would end without an operation must read its leaf again: what its source lacked
+    /// may have moved between the two reads, and no guard would find that out.
+    fn must_recheck(&mut self) -> bool {
+        let lacks = self.state.as_ref().is_some_and(Cells::lacks_value);
+        let rechecks = lacks && !self.is_rechecked;
+        if rechecks {
+            self.state = None;
+            self.must_read = true;
+            self.is_rechecked = true;
         }
+        rechecks
     }
 
     fn done(self, result: Result<Answer, Refusal>, out: &mut Vec<Effect>) {
@@ -89,11 +109,13 @@ impl Write {
 pub enum WriterOp {
     Read(Vec<Write>),
     /// Reads what the leaf's source has of keys that the leaf does not have.
-    ReadSource(Vec<Write>),
+    ReadSource(LeafName, Vec<Write>),
     Write {
         batch: Vec<(Write, Answer)>,
         /// What the counters are if it succeeds.
         counters: Counters,
+        /// How many of them add names to the leaf.
+        inserts: usize,
     },
 }
 
@@ -158,7 +180,7 @@ impl LeafWriter {
     ) -> Option<(WriterOp, ObjectRequest)> {
         while !self.is_busy {
             let next = if let Some((source, batch)) = self.for_source.take() {
-                Some(read_source(place, &source, batch))
+                Some(read_source(place, source, batch))
             } else if self.queue.is_empty() {
                 return None;
             } else {
@@ -187,8 +209,8 @@ impl LeafWriter {
         let (unread, ready): (Vec<_>, Vec<_>) = batch.into_iter().partition(|write| write.needs_read(range));
         // What was read goes first: otherwise a stream of writes that must read could hold it up.
         if ready.iter().any(|write| write.state.is_some()) || unread.is_empty() {
-            let next = write(place, leaf, range, counters, ready, out);
-            self.put_back(unread.into_iter());
+            let (next, again) = write(place, leaf, range, counters, ready, out);
+            self.put_back(again.into_iter().chain(unread).collect::<Vec<_>>().into_iter());
             return next;
         }
         self.put_back(ready.into_iter());
@@ -232,12 +254,12 @@ impl LeafWriter {
         self.is_busy = false;
         match op {
             WriterOp::Read(batch) => self.on_read(place, batch, result, out),
-            WriterOp::ReadSource(batch) => {
-                self.on_source(batch, result, out);
+            WriterOp::ReadSource(source, batch) => {
+                self.on_source(source, batch, result, out);
                 Vec::new()
             }
-            WriterOp::Write { batch, counters } => {
-                self.on_written(batch, counters, result, out);
+            WriterOp::Write { batch, counters, inserts } => {
+                self.on_written(batch, counters, inserts, result, out);
                 Vec::new()
             }
         }
@@ -277,12 +299,11 @@ impl LeafWriter {
         // What was read here says nothing about another leaf.
         elsewhere.iter_mut().for_each(Write::forget_leaf);
         for write in &mut batch {
-            // An assumption about a key that was read by mistake costs nothing.
-            write.state = Some(write.change.state(&values));
+            write.state = Some(Cells::read(&write.names, &values, &range, &write.source));
             write.generation = range.generation;
         }
         if let Some(source) = &range.source
-            && batch.iter().any(Write::needs_source)
+            && batch.iter().any(|write| !write.for_source(&range).is_empty())
         {
             self.for_source = Some((source.clone(), batch));
         } else {
@@ -292,7 +313,13 @@ impl LeafWriter {
         elsewhere
     }
 
-    fn on_source(&mut self, mut batch: Vec<Write>, result: OpResult, out: &mut Vec<Effect>) {
+    fn on_source(
+        &mut self,
+        source: LeafName,
+        mut batch: Vec<Write>,
+        result: OpResult,
+        out: &mut Vec<Effect>,
+    ) {
         let values: Result<BTreeMap<Name, Bytes>, Refusal> = match result {
             Ok(reply) => output(&reply, 0).and_then(|data| Ok(from_slice(data)?)),
             // The leaf has taken over everything.
@@ -304,7 +331,13 @@ impl LeafWriter {
             Err(refusal) => return batch.into_iter().for_each(|write| write.done(Err(refusal.clone()), out)),
         };
         if let Some(range) = &self.range {
-            batch.iter_mut().for_each(|write| write.add_source(&values, range));
+            for write in &mut batch {
+                let asked = write.for_source(range);
+                if let Some(state) = &mut write.state {
+                    write.source.add(source.clone(), asked, &values);
+                    state.add_source(&write.source);
+                }
+            }
         }
         self.put_back(batch.into_iter());
     }
@@ -313,6 +346,7 @@ impl LeafWriter {
         &mut self,
         batch: Vec<(Write, Answer)>,
         counters: Counters,
+        inserts: usize,
         result: OpResult,
         out: &mut Vec<Effect>,
     ) {
@@ -320,8 +354,8 @@ impl LeafWriter {
             Ok(_) => {
                 self.counters = Some(counters);
                 self.batch_max = (self.batch_max * 2).min(BATCH_MAX);
+                self.inserts += inserts;
                 for (write, answer) in batch {
-                    self.inserts += usize::from(answer == Answer::Put { replaced: false });
                     write.done(Ok(answer), out);
                 }
             }
@@ -362,19 +396,20 @@ impl LeafRead {
 }
 
 fn read(place: &Place, leaf: &LeafName, batch: Vec<Write>) -> (WriterOp, ObjectRequest) {
-    let keys = batch.iter().flat_map(|write| write.change.reads()).chain([counters_key(place.instance)]);
-    let request =
-        ObjectRequest::new(place.pool, leaf.0.as_str()).get_xattr(RANGE).omap_get_keys(keys.collect());
+    let keys = batch.iter().flat_map(|write| with_tombstones(&write.names));
+    let keys = keys.chain([counters_key(place.instance)]).collect();
+    let request = ObjectRequest::new(place.pool, leaf.0.as_str()).get_xattr(RANGE).omap_get_keys(keys);
     (WriterOp::Read(batch), request)
 }
 
-fn read_source(place: &Place, source: &LeafName, batch: Vec<Write>) -> (WriterOp, ObjectRequest) {
-    let keys = batch.iter().flat_map(|write| write.change.reads()).collect();
+fn read_source(place: &Place, source: LeafName, batch: Vec<Write>) -> (WriterOp, ObjectRequest) {
+    let keys = batch.iter().flat_map(|write| write.names.iter().cloned()).collect();
     let request = ObjectRequest::new(place.pool, source.0.as_str()).omap_get_keys(keys);
-    (WriterOp::ReadSource(batch), request)
+    (WriterOp::ReadSource(source, batch), request)
 }
 
-/// One compound operation for the writes of a batch that change anything.
+/// One compound operation for the writes of a batch that change anything, and the writes that must read
+/// first.
 fn write(
     place: &Place,
     leaf: &LeafName,
@@ -382,16 +417,23 @@ fn write(
     before: Counters,
     writes: Vec<Write>,
     out: &mut Vec<Effect>,
-) -> Option<(WriterOp, ObjectRequest)> {
+) -> (Option<(WriterOp, ObjectRequest)>, Vec<Write>) {
     let own = counters_key(place.instance);
     let (mut all, mut batch, mut counters) = (Edit::default(), Vec::new(), before);
-    for write in writes {
+    let (mut inserts, mut again) = (0, Vec::new());
+    for mut write in writes {
         assert!(range.contains(write.change.key()), "a write to a leaf that does not have its key");
         // A blind write is decided on the assumption that there is nothing yet.
         let state = write.state.clone().unwrap_or_default();
         match write.change.decide(&state, range) {
+            Decision::Done(_) if write.must_recheck() => again.push(write),
             Decision::Done(result) => write.done(result, out),
+            Decision::Read(names) => {
+                write.read_more(names);
+                again.push(write);
+            }
             Decision::Write(edit, answer) => {
+                inserts += usize::from(edit.grows);
                 all.guards.extend(edit.guards);
                 all.set.extend(edit.set);
                 all.remove.extend(edit.remove);
@@ -401,7 +443,7 @@ fn write(
         }
     }
     if batch.is_empty() {
-        return None;
+        return (None, again);
     }
     if counters != before {
         let is_new = before == Counters::default();
@@ -419,5 +461,5 @@ fn write(
     if !all.remove.is_empty() {
         request = request.omap_remove(all.remove);
     }
-    Some((WriterOp::Write { batch, counters }, request))
+    (Some((WriterOp::Write { batch, counters, inserts }, request)), again)
 }

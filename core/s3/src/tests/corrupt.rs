@@ -1,12 +1,14 @@
 //! Values in the cluster that are damaged. Requests may fail, but they do not panic and they end.
 
 use super::model::World;
+use super::versions::put_version;
 use super::{delete, object, put, tag};
 use crate::condition::Condition;
 use crate::index::{Answer, Ask, Change, Limits, Refusal};
 use crate::leaf::{GENERATION, Garbage, LeafName, LeafRange, RANGE};
-use crate::listing::PageRequest;
+use crate::listing::{Listed, PageRequest};
 use crate::record::{Body, Counters, Extent, Head};
+use crate::version::VersionId;
 use bytes::Bytes;
 use nacre_base::{Name, PoolId, Rng};
 use nacre_client::ObjectRequest;
@@ -21,7 +23,9 @@ fn requests() -> Vec<Ask> {
     vec![
         Ask::Get { key: key("k3") },
         Ask::Get { key: key("k9/1") },
+        Ask::GetVersion { key: key("k2"), version: VersionId::Null },
         Ask::Page(page.clone()),
+        Ask::Page(PageRequest { listed: Listed::Versions, ..page.clone() }),
         Ask::Page(page.uploads_behind("", None)),
         Ask::Totals,
         Ask::Garbage { now: 9, max: 10 },
@@ -46,6 +50,8 @@ fn bucket(rng: &mut Rng) -> World {
         world.run(0, 4 + rng.below(12) as usize);
     }
     world.start(0, put("k2", object(tag(30), Some(9)), Condition::default()));
+    world.start(0, put_version("k4", object(tag(31), Some(9))));
+    world.start(0, put_version("k4", object(tag(32), None)));
     world.run(0, 1 + rng.below(40) as usize);
     world
 }

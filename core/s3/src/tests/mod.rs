@@ -5,9 +5,10 @@ mod corrupt;
 mod linearizable;
 mod model;
 mod random;
+mod versions;
 
 use crate::condition::{Condition, Etags};
-use crate::index::{Answer, Ask, Change, Limits, Refusal};
+use crate::index::{Answer, Ask, Change, Deletion, Limits, Refusal};
 use crate::leaf::{Garbage, LeafName};
 use crate::listing::{Item, PageRequest};
 use crate::record::{Body, Counters, Entry, Extent, Head, Object};
@@ -33,6 +34,7 @@ pub fn object(tag: Tag, data: Option<u64>) -> Box<Object> {
         owner: "u".into(),
         storage_class: String::new(),
         checksum: String::new(),
+        ..Entry::default()
     };
     let body = match data {
         Some(len) => Body::Data(vec![Extent { tag, len }]),
@@ -44,13 +46,18 @@ pub fn object(tag: Tag, data: Option<u64>) -> Box<Object> {
 /// A request for a PUT.
 pub fn put(key: &str, object: Box<Object>, condition: Condition) -> Ask {
     let key = Bytes::copy_from_slice(key.as_bytes());
-    Ask::Change(Change::Put { key, object, condition, due: 5, upload: None })
+    Ask::Change(Change::Put { key, object, condition, due: 5, upload: None, keeps: false })
 }
 
 /// A request for a DELETE.
 pub fn delete(key: &str) -> Ask {
     let key = Bytes::copy_from_slice(key.as_bytes());
-    Ask::Change(Change::Delete { key, condition: Condition::default(), due: 5, tag: tag(999) })
+    Ask::Change(Change::Delete(Box::new(Deletion { key, due: 5, tag: tag(999), ..Deletion::default() })))
+}
+
+/// The answer to a DELETE in a bucket without versions.
+pub fn gone(existed: bool) -> Answer {
+    Answer::Deleted { existed, version: None, is_marker: false }
 }
 
 /// The condition that there is no object.
@@ -100,7 +107,7 @@ fn replaced_and_deleted_data_becomes_garbage_when_it_is_due() {
     world.ask(0, put("a", object(tag(1), Some(7)), Condition::default())).unwrap();
     world.ask(0, put("a", object(tag(2), Some(8)), Condition::default())).unwrap();
     world.ask(0, delete("a")).unwrap();
-    assert_eq!(world.ask(0, delete("a")).unwrap(), Answer::Deleted { existed: false });
+    assert_eq!(world.ask(0, delete("a")).unwrap(), gone(false));
     let mut garbage = |now| match world.ask(0, Ask::Garbage { now, max: 10 }) {
         Ok(Answer::Garbage(items)) => items,
         other => panic!("{other:?}"),
@@ -154,6 +161,7 @@ fn complete_or_abort_ends_an_upload_but_not_both() {
             condition: Condition::default(),
             due: 5,
             upload: Some(id),
+            keeps: false,
         });
         let abort = Ask::Change(Change::AbortUpload { key: "k".into(), id });
         let (first, second) = if aborts_first { (abort, complete) } else { (complete, abort) };
@@ -211,6 +219,35 @@ fn sealed_bucket_refuses_writes_and_one_with_objects_is_not_sealed() {
     // The other gateway does not know it yet.
     let late = put("b", object(tag(2), None), Condition::default());
     assert_eq!(world.ask(1, late), Err(Refusal::NoSuchBucket));
+    // Not taken for a missing key: the name may belong to another bucket by now.
+    assert_eq!(world.ask(1, Ask::Get { key: "b".into() }), Err(Refusal::NoSuchBucket));
+}
+
+/// A PUT into a later leaf comes while the earlier ones are sealed already.
+#[test]
+fn bucket_that_is_not_sealed_after_all_takes_writes_again() {
+    let mut world = World::with_limits(2, Limits { leaf_max: 4, count_after: 4, copy: 7 });
+    for n in 0..12 {
+        world.ask(0, put(&format!("k{n:02}"), object(tag(n), None), Condition::default())).unwrap();
+    }
+    for n in 0..12 {
+        world.ask(0, delete(&format!("k{n:02}"))).unwrap();
+    }
+    let leaves = world.leaves();
+    assert!(leaves > 2, "{leaves} leaves");
+    let seal = world.start(0, Ask::Seal);
+    // The first leaf is read and sealed.
+    assert!(world.run(0, 2));
+    let last = put("k99", object(tag(50), None), Condition::default());
+    world.ask(1, last).unwrap();
+    let done = std::mem::take(&mut world.done);
+    let sealed = done
+        .iter()
+        .chain(&world.settle())
+        .any(|(_, ticket, result)| *ticket == seal && *result == Err(Refusal::NotEmpty));
+    assert!(sealed || world.ask(0, Ask::Seal) == Err(Refusal::NotEmpty));
+    world.ask(1, put("a", object(tag(51), None), Condition::default())).unwrap();
+    world.ask(1, Ask::Get { key: "a".into() }).unwrap();
 }
 
 /// Pages, prefixes and totals over many leaves, and a gateway that knows only the first of them.
@@ -239,7 +276,7 @@ fn bucket_grows_by_splits_and_lists_in_order() {
     let folders = PageRequest { delimiter: "/".into(), max: 1000, ..PageRequest::default() };
     assert_eq!(names(&mut world, folders).0.len(), 401);
     for n in (0..400).step_by(3) {
-        assert_eq!(world.ask(1, delete(&name(n))), Ok(Answer::Deleted { existed: true }), "{n}");
+        assert_eq!(world.ask(1, delete(&name(n))), Ok(gone(true)), "{n}");
         assert_eq!(world.ask(0, Ask::Get { key: name(n).into() }), Err(Refusal::NoSuchKey));
     }
     let left = (0..400_i64).filter(|n| n % 3 != 0);
@@ -267,7 +304,7 @@ fn delete_finds_a_key_that_is_being_moved() {
         let done = world.settle();
         let (.., result) = done.iter().find(|(_, ticket, _)| *ticket == deleted).expect("an answer");
         if is_there {
-            assert_eq!(*result, Ok(Answer::Deleted { existed: true }), "after {moves} and {reads}");
+            assert_eq!(*result, Ok(gone(true)), "after {moves} and {reads}");
             assert_eq!(world.ask(0, Ask::Get { key: "k7".into() }), Err(Refusal::NoSuchKey));
         }
     }
