@@ -1,6 +1,7 @@
 """Replaces, deletes, aborts and completes, and leaves an empty cluster behind: all data becomes garbage."""
 
 import os
+import time
 
 import boto3
 from botocore.client import Config
@@ -43,4 +44,26 @@ s3.upload_part(Bucket="garbage", Key="open", UploadId=upload, PartNumber=1, Body
 
 for key in ["replaced", "completed"]:
     s3.delete_object(Bucket="garbage", Key=key)
+
+# Lifecycle rules delete what is left. A day is a second here.
+upload = s3.create_multipart_upload(Bucket="garbage", Key="old/upload")["UploadId"]
+for key in ["old/a", "old/b", "new"]:
+    s3.put_object(Bucket="garbage", Key=key, Body=body)
+rule = {
+    "ID": "old",
+    "Status": "Enabled",
+    "Filter": {"Prefix": "old/"},
+    "Expiration": {"Days": 1},
+    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+}
+s3.put_bucket_lifecycle_configuration(Bucket="garbage", LifecycleConfiguration={"Rules": [rule]})
+deadline = time.monotonic() + 60
+while True:
+    keys = [line["Key"] for line in s3.list_objects_v2(Bucket="garbage").get("Contents", [])]
+    uploads = [line["Key"] for line in s3.list_multipart_uploads(Bucket="garbage").get("Uploads", [])]
+    if keys == ["new"] and uploads == ["open"]:
+        break
+    assert time.monotonic() < deadline, f"rules were not carried out: {keys} {uploads}"
+    time.sleep(0.2)
+s3.delete_object(Bucket="garbage", Key="new")
 s3.delete_bucket(Bucket="garbage")

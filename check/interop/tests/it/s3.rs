@@ -149,7 +149,7 @@ fn garbage_is_gone_after_the_grace_period() {
     // A cluster without a gateway of its own has no first user either.
     let keys = "AWS_ACCESS_KEY_ID=one\nAWS_SECRET_ACCESS_KEY=two\n";
     std::fs::write(c.folder().join("s3.env"), keys).unwrap();
-    let gateway = Gateway::start_with(&c, &["--grace", "2"]).unwrap();
+    let gateway = Gateway::start_with(&c, &["--grace", "2", "--lc-debug-interval", "1"]).unwrap();
     let mut steps = python(&c, "s3_garbage.py").unwrap();
     succeed(steps.env("AWS_ENDPOINT_URL", &gateway.endpoint)).unwrap();
     for pool in ["s3.data", "s3.index"] {
