@@ -290,6 +290,12 @@ impl Script {
             let faults = host_faults::draw(host_rng, &shape, end);
             steps.extend(faults.into_iter().filter(|(at, _)| *at < end));
         }
+        // Likewise.
+        let upgrade_rng = &mut Rng::new(seed ^ 0x0b9a_de00_0000_0000);
+        let shape = Shape { old_release: upgrade_rng.chance(60), ..shape };
+        if shape.old_release {
+            steps.extend(draw_upgrade(upgrade_rng, &shape, end));
+        }
         steps.sort_by_key(|(at, _)| *at);
         steps.push((end, Fault::End));
         Script { seed, shape, steps }
@@ -318,6 +324,14 @@ fn draw_monitors(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, 
         at += rng.duration(BETWEEN.0, BETWEEN.1 * 3);
     }
     steps
+}
+
+/// Daemons get the newest version in any order, and the cluster its newest format when all have it; some
+/// tries come too early.
+fn draw_upgrade(rng: &mut Rng, shape: &Shape, end: Duration) -> Vec<(Duration, Fault)> {
+    let daemons = (0..shape.mons).map(Target::Mon).chain((0..shape.osds).map(Target::Osd));
+    let upgrades = daemons.map(Fault::Upgrade).chain([Fault::FinishUpgrade, Fault::FinishUpgrade]);
+    upgrades.map(|fault| (rng.duration(BETWEEN.0, end), fault)).collect()
 }
 
 /// One fault, or the end of several.
