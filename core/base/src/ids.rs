@@ -56,6 +56,12 @@ impl ShardId {
     }
 }
 
+impl Default for ShardId {
+    fn default() -> ShardId {
+        ShardId::NONE
+    }
+}
+
 /// An instance of a placement group: what one OSD holds of it. One OSD may hold several shards of a placement
 /// group. Ceph: `spg_t`, printed as `1.7s2`, or `1.7` without a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -172,6 +172,9 @@ pub fn mark_lost(osd: &Osd, args: Args<'_>) -> Result<(String, Option<(PgId, boo
     let (Some(pg), Some(map)) = (osd.pg(id), osd.map()) else {
         return Err(not_here(id));
     };
+    if !delete && map.pool(id.pool).is_some_and(|pool| pool.is_erasure()) {
+        return Err(refuse(EINVAL, "mode must be 'delete' for ec pool"));
+    }
     match pg.lost_objects(map) {
         Err(error) => Err(refuse(EINVAL, error.to_string())),
         Ok(0) => Ok(("pg has no unfound objects".to_string(), None)),

@@ -25,6 +25,7 @@ mod peers;
 mod pg;
 mod scrub_scheduler;
 mod shard;
+mod shard_view;
 mod snap_index;
 mod snap_set;
 mod store_losses;

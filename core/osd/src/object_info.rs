@@ -39,6 +39,17 @@ pub struct ObjectInfo {
     pub snaps: Vec<SnapId>,
     /// The operation `Undirty` marked it clean, and it did not change since.
     pub clean: bool,
+    /// How it is divided among shards, in an erasure-coded pool.
+    pub erasure: Option<Sharded>,
+}
+
+/// How an object of an erasure-coded pool is stored: what is stored under its name is one shard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharded {
+    /// Bytes of the whole object, as clients see it.
+    pub size: u64,
+    /// Bytes that are together on one shard, see `nacre_erasure::layout`.
+    pub unit: u64,
 }
 
 /// A client that watches the object for notifies, see `pg::watches`.
@@ -77,7 +88,7 @@ impl ObjectInfo {
 
 impl Encode for ObjectInfo {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 4, 1, |out| {
+        versioned(out, if self.erasure.is_some() { 5 } else { 4 }, 1, |out| {
             self.version.encode(out);
             self.user_version.encode(out);
             self.mtime.encode(out);
@@ -91,12 +102,15 @@ impl Encode for ObjectInfo {
             self.snap_set.encode(out);
             self.snaps.encode(out);
             self.clean.encode(out);
+            if let Some(Sharded { size, unit }) = self.erasure {
+                (size, unit).encode(out);
+            }
         });
     }
 }
 impl Decode for ObjectInfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("object info", 4, |r, v| {
+        r.versioned("object info", 5, |r, v| {
             Ok(ObjectInfo {
                 version: Decode::decode(r)?,
                 user_version: Decode::decode(r)?,
@@ -111,6 +125,10 @@ impl Decode for ObjectInfo {
                 snap_set: if v >= 3 { Decode::decode(r)? } else { SnapSet::default() },
                 snaps: if v >= 3 { Decode::decode(r)? } else { Vec::new() },
                 clean: if v >= 4 { Decode::decode(r)? } else { false },
+                erasure: match v >= 5 {
+                    true => Decode::decode(r).map(|(size, unit)| Some(Sharded { size, unit }))?,
+                    false => None,
+                },
             })
         })
     }

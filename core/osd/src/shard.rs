@@ -3,9 +3,10 @@
 use crate::counters::Counted;
 use crate::op_tracker::Request;
 use crate::pg::{Ctx, Interval, Pg, PgEffect, PgEvent};
+use crate::shard_view::{ShardView, named, of_shard};
 use crate::throttle::Budget;
 use bytes::Bytes;
-use nacre_base::{Epoch, Now, OsdId, PgId, SpgId, Time};
+use nacre_base::{Epoch, Now, OsdId, PgId, ShardId, SpgId, Time};
 use nacre_machine::{ConnId, Effect, ReadError, StoreView, Token};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::{PgMsg, PgRoute};
@@ -156,10 +157,13 @@ impl Shard {
             self.counted.osd.subop_w.inc();
             self.counted.osd.subop_w_in_bytes.add(op.txn.data_len() as u64);
         }
-        let ((), effects) = Self::run(&mut self.effects, scene, |ctx| pg.handle(ctx, event));
+        let view = ShardView::new(scene.store, pg.shard());
+        let store: &dyn StoreView = if pg.shard().is_some() { &view } else { scene.store };
+        let mut own = Scene { store, out: &mut *scene.out, ..*scene };
+        let ((), effects) = Self::run(&mut self.effects, &own, |ctx| pg.handle(ctx, event));
         let interval = pg.interval().start;
         let gone = effects.iter().any(|effect| matches!(effect, PgEffect::Gone));
-        self.carry(scene, id, interval, effects);
+        self.carry(&mut own, id, interval, effects);
         self.is_subop = false;
         if gone {
             self.pgs.remove(&id);
@@ -196,6 +200,7 @@ impl Shard {
     }
     pub fn on_read(&mut self, scene: &mut Scene<'_>, token: Token, result: Result<Vec<Bytes>, ReadError>) {
         if let Some((pg, read)) = self.reads.remove(&token) {
+            let result = result.map_err(named);
             self.handle(scene, pg, PgEvent::Read { read, result });
         }
     }
@@ -233,6 +238,11 @@ impl Shard {
         (result, effects)
     }
 
+    /// Which shard of each object the PG holds.
+    fn held_shard(&self, pg: PgId) -> ShardId {
+        self.pgs.get(&pg).map_or(ShardId::NONE, Pg::shard)
+    }
+
     /// `interval` is the one that the PG is in now. Nothing of an older one is ever sent: what
     /// waited for the disk then was dropped with it.
     fn carry(&mut self, scene: &mut Scene<'_>, pg: PgId, interval: Epoch, mut effects: Vec<PgEffect>) {
@@ -260,12 +270,13 @@ impl Shard {
                 *number += 1;
                 let (number, since, is_subop) = (*number, scene.now.mono, self.is_subop);
                 self.stores.push_back((token, Stored { pg, number, since, is_subop }));
-                ShardEffect::Store(token, txn)
+                ShardEffect::Store(token, of_shard(self.held_shard(pg), txn))
             }
             PgEffect::Read { read, object, extents, device } => {
                 let token = self.token();
                 self.reads.insert(token, (pg, read));
-                plain(Effect::Read { token, id: StoredId::Object(*object), extents, device })
+                let id = StoredId::object(self.held_shard(pg), *object);
+                plain(Effect::Read { token, id, extents, device })
             }
             PgEffect::Copy { read, source } => ShardEffect::Copy(pg, read, source),
             PgEffect::QueryRecord => ShardEffect::QueryRecord(pg),

@@ -92,6 +92,8 @@ impl Object for DraftObject<'_, '_> {
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), nacre_cls::Stop> {
         let in_range = check_range(offset, data.len() as u64);
         self.pass(in_range)?;
+        let may = self.draft.rules.check_write(self.draft, offset);
+        self.pass(may)?;
         self.draft.write(offset, data);
         Ok(())
     }
@@ -99,6 +101,8 @@ impl Object for DraftObject<'_, '_> {
         if self.draft.exists {
             let in_range = check_range(size, 0);
             self.pass(in_range)?;
+            let may = self.draft.rules.check_overwrite();
+            self.pass(may)?;
             self.draft.truncate(size);
         }
         Ok(())
@@ -117,10 +121,14 @@ impl Object for DraftObject<'_, '_> {
         Ok(())
     }
     fn omap_set(&mut self, pairs: &BTreeMap<Name, Bytes>) -> Result<(), nacre_cls::Stop> {
+        let may = self.draft.rules.check_omap();
+        self.pass(may)?;
         self.draft.omap_set(pairs);
         Ok(())
     }
     fn omap_remove(&mut self, keys: &BTreeSet<Name>) -> Result<(), nacre_cls::Stop> {
+        let may = self.draft.rules.check_omap();
+        self.pass(may)?;
         self.draft.omap_remove(keys);
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! the operations so far made of it. Its bytes, attributes and omap are those that were stored before the
 //! first of them, as in Ceph: a client knows the bytes that it has just written.
 
-use super::{Copied, Fetched, Stop};
+use super::{Copied, Fetched, PoolRules, Stop};
 use crate::object_info::ObjectInfo;
 use crate::snap_set::SnapSet;
 use bytes::Bytes;
@@ -41,6 +41,8 @@ pub struct Draft<'a> {
     pub changes: Vec<Change>,
     /// The user version and time of the object that this one became a copy of.
     pub copied_from: Option<(u64, Utime)>,
+    /// What the pool forbids.
+    pub rules: PoolRules,
     omap: Omap,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Draft<'a> {
             cleaned: false,
             changes: Vec::new(),
             copied_from: None,
+            rules: PoolRules::default(),
             omap: Omap::AsStored,
         }
     }

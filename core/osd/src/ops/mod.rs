@@ -12,6 +12,7 @@ mod copy;
 mod data;
 mod draft;
 mod omap;
+mod rules;
 mod snaps;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use nacre_machine::{ReadError, StoreView};
 use nacre_proto::messages::peer::{EntryKind, OtherChange};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{CopySource, ObjectId, Op, OpCode, WatchAction, op_flags};
+pub use rules::PoolRules;
 pub use snaps::{Snaps, clone_of, trim_clone};
 use std::collections::BTreeMap;
 pub use watch::timeout_of;
@@ -97,6 +99,8 @@ pub struct Env {
     pub caller: Caller,
     /// Of the notify that this may be.
     pub notify_id: u64,
+    /// What the pool forbids.
+    pub rules: PoolRules,
 }
 
 /// What operations needed and was fetched so far.
@@ -274,6 +278,7 @@ pub fn execute(
     };
     let set = stored.as_ref().map_or_else(SnapSet::default, |info| info.snap_set.clone());
     let mut draft = Draft::new(store, object.clone(), source, info, before, set, fetched);
+    draft.rules = env.rules;
     let mut outputs = Vec::with_capacity(ops.len());
     let mut result = 0;
     for FlaggedOp { op, flags, is_write } in ops {
@@ -365,6 +370,7 @@ pub fn execute(
 }
 
 fn one(draft: &mut Draft<'_>, env: &Env, snaps: &Snaps<'_>, op: &Op) -> OpResult {
+    env.rules.check(draft, op)?;
     match op {
         Op::Read(extent) => data::read(draft, extent),
         Op::Stat => data::stat(draft),

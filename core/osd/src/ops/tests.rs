@@ -45,8 +45,8 @@ impl Object {
         let version = Version::new(Epoch(1), self.writes + 1);
         let caller = Caller { name: Default::default(), addr: Default::default(), now: Utime::ZERO };
         let mtime = self.mtime;
-        let env =
-            Env { version, user_version: self.writes + 1, mtime, return_vector: true, caller, notify_id: 0 };
+        let (user_version, rules) = (self.writes + 1, PoolRules::default());
+        let env = Env { version, user_version, mtime, return_vector: true, caller, notify_id: 0, rules };
         let snaps =
             Snaps { at: self.at, context: &self.context, ordered: self.ordered, removed: &self.removed };
         let mut fetched = Fetched::default();

@@ -75,7 +75,7 @@ impl Batch {
 
 /// What peering says. Writes and content go by themselves: their bytes travel beside the message.
 fn is_batched(msg: &PgMsg) -> bool {
-    !matches!(msg, PgMsg::RepOp(_) | PgMsg::Push(_))
+    !matches!(msg, PgMsg::RepOp(_) | PgMsg::Push(_) | PgMsg::SubReadDone { .. })
 }
 
 /// Roughly.

@@ -7,6 +7,7 @@ use crate::pg::record::least_pg_num;
 use crate::pg::scrub::ERROR;
 use crate::pg::{Interval, Pg, PgEvent, pg_list, pg_list_key};
 use crate::shard::Shard;
+use crate::shard_view::{ShardView, of_shard};
 use crate::store_losses;
 use bytes::Bytes;
 use nacre_base::{Epoch, Now, PgId, SpgId};
@@ -54,7 +55,11 @@ impl Osd {
             let at = self.shard_of(id);
             let pg = match Pg::load(id, self.config.id, interval.clone(), now, store) {
                 Ok(mut pg) => {
-                    pg.iter_mut().for_each(|pg| pg.drop_unreadable(store, &mut txn));
+                    if let Some(pg) = &mut pg {
+                        let (mut own, view) = (Transaction::new(), ShardView::new(store, pg.shard()));
+                        pg.drop_unreadable(&view, &mut own);
+                        txn.append(of_shard(pg.shard(), own));
+                    }
                     pg
                 }
                 Err(error) => {
@@ -131,11 +136,18 @@ impl Osd {
             store_losses::note(store, &mut txn);
         }
         for (id, block) in &store.lost().blocks {
-            let StoredId::Object(object) = id else { continue };
+            let Some((shard, object)) = id.as_object() else { continue };
             let text = format!("osd.{}: {object}: block {block} was lost with the store's log", self.me());
             out.push(Effect::Log { level: Level::Error, text });
             let mut pgs = self.shards.iter_mut().flat_map(|shard| shard.pgs.values_mut());
-            pgs.any(|pg| pg.note_lost_block(store, object, *block, &mut txn));
+            pgs.any(|pg| {
+                // The PG names objects, and in the store they are shards.
+                let mut own = Transaction::new();
+                let view = ShardView::new(store, shard);
+                let found = pg.shard() == shard && pg.note_lost_block(&view, object, *block, &mut own);
+                txn.append(of_shard(shard, own));
+                found
+            });
         }
         if !txn.is_empty() {
             self.store(txn, out);

@@ -114,6 +114,8 @@ impl Pg {
             ops.tick(&mut scope, ctx);
         }
         self.request_pg_temp(ctx);
+        self.ask_gathers_again(ctx, None);
+        self.tell_committed(ctx);
         self.recovery_tick(ctx);
         self.recount_some(ctx);
         for removal in self.watches.tick(ctx) {
@@ -152,6 +154,7 @@ impl Pg {
         if active.members.contains_key(&osd) {
             active.ops.resend(osd, ctx.out);
         }
+        self.ask_gathers_again(ctx, Some(osd));
         self.scrub_opened(ctx, osd);
         self.recovery_opened(ctx, osd);
         ctx.out.push(PgEffect::LeasesNow);

@@ -32,7 +32,7 @@ impl<'a> Completeness<'a> {
     }
     /// Every member has everything, and there are as many members as there should be, where they should be.
     pub fn is_clean(&self) -> bool {
-        self.is_whole() && self.interval.acting.len() >= self.interval.size && self.interval.is_settled()
+        self.is_whole() && self.interval.members_len() >= self.interval.size && self.interval.is_settled()
     }
     pub fn is_complete(&self, osd: OsdId) -> bool {
         let Some(members) = self.members else { return false };
@@ -63,8 +63,9 @@ impl<'a> Completeness<'a> {
 
     /// Copies of objects that are missing, and copies that are only not where they should be.
     pub fn degraded_and_misplaced(&self, objects: u64) -> (u64, u64) {
-        let Interval { up, acting, size, .. } = self.interval;
-        if self.complete_members() >= acting.len().max(*size) && acting == up {
+        let Interval { size, .. } = self.interval;
+        let members = self.interval.members_len();
+        if self.complete_members() >= members.max(*size) && self.interval.serves_as_placed() {
             return (0, 0);
         }
         let missing = self.others().map(|missing| missing.len() as u64).chain([self.own.len() as u64]);
@@ -78,7 +79,7 @@ impl<'a> Completeness<'a> {
                 missing.iter().rev().take(beyond).sum()
             }
         };
-        let absent = objects * size.saturating_sub(acting.len()) as u64;
+        let absent = objects * size.saturating_sub(members) as u64;
         let targets = objects * self.interval.backfill_targets().count() as u64;
         (all - beyond + absent, beyond + targets.saturating_sub(absent))
     }

@@ -91,7 +91,9 @@ impl InventoryScan {
             let gone = history.log.rewind(base);
             gone.iter().for_each(|entry| changes.no_entry(entry.version));
             history.info.last_update = base;
+            let shard = history.info.shard;
             let mut merger = LogMerger::new(history.me, ctx.store, &mut history.missing);
+            let gone = if shard.is_some() { merger.restore(shard, gone) } else { gone };
             merger.undo_divergent(&gone);
             update = Update { txn: merger.txn, objects: merger.noted };
             history.record_missing(&update.objects, &mut changes);
@@ -173,7 +175,7 @@ impl History {
         let newer = log.iter().flat_map(|log| &log.entries).filter(|entry| entry.version > since);
         newer.for_each(|entry| merger.add_entry(entry));
         let update = Update { txn: merger.txn, objects: merger.noted };
-        self.finish_page(interval, update, log)
+        self.finish_page(ctx.store, interval, update, log)
     }
 
     /// The objects between `from` and `next` that are here or missing, and not among `objects`; none if they
@@ -229,17 +231,24 @@ impl History {
             }
         }
         let update = Update { txn: merger.txn, objects: merger.noted };
-        self.finish_page(interval, update, log)
+        self.finish_page(ctx.store, interval, update, log)
     }
 
     /// The log, if it comes along, replaces ours, however they relate.
-    fn finish_page(&mut self, interval: Epoch, mut update: Update, log: Option<PgLog>) -> Update {
+    fn finish_page(
+        &mut self,
+        store: &dyn StoreView,
+        interval: Epoch,
+        mut update: Update,
+        log: Option<PgLog>,
+    ) -> Update {
         let mut changes = RecordChanges::new(self.pg);
         self.record_missing(&update.objects, &mut changes);
         let Some(log) = log else {
             changes.into_txn(&mut update.txn);
             return update;
         };
+        self.forget_undo(store, &mut update.txn);
         self.log.versions().for_each(|version| changes.no_entry(version));
         log.entries.iter().for_each(|entry| changes.entry(entry));
         self.log = Log::from_entries(&log.entries);

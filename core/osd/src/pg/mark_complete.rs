@@ -39,6 +39,8 @@ pub enum NotMarked {
          loss yet"
     )]
     Unseen(PgId),
+    #[error("pg {0} is of an erasure-coded pool: one shard of it is not enough")]
+    Shard(PgId),
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -67,6 +69,9 @@ pub fn mark_complete(
     let map = map.filter(|_| !store_losses::is_news(store)).ok_or(NotMarked::Unseen(pg))?;
     if !map.pools.contains_key(&pg.pool) {
         return Err(NotMarked::NotHere(pg));
+    }
+    if map.pool(pg.pool).is_some_and(|pool| pool.is_erasure()) {
+        return Err(NotMarked::Shard(pg));
     }
     let record = match Record::load(store, pg) {
         Ok(Some(record)) if !record.info.incomplete => return Err(NotMarked::Counts(pg)),

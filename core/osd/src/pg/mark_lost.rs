@@ -1,11 +1,12 @@
 //! Marking unfound objects lost: an operator's decision, never the placement group's own. Ceph:
 //! `mark_unfound_lost`.
 
+use super::backend::erasure::view::WholeObjects;
 use super::history::History;
 use super::history::missing::Missing;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
-use crate::ops::{Env, Fetched, FlaggedOp, ObjectChange, Outcome, Snaps, execute};
+use crate::ops::{Env, Fetched, FlaggedOp, ObjectChange, Outcome, PoolRules, Snaps, execute};
 use crate::snap_index;
 use crate::snap_set::SnapContext;
 use nacre_base::{IntervalSet, OsdId, SnapId, Version};
@@ -67,7 +68,9 @@ impl Pg {
         }
         for (object, unfound) in active.recovery.take_unfound() {
             let Phase::Active(active) = &self.phase else { return };
-            if self.pending.unapplied.contains(&object) || active.ops.is_being_read(&object.to_head()) {
+            // What is gathered of an erasure-coded object begins anew when that is gone.
+            let is_read = !self.backend.is_erasure() && active.ops.is_being_read(&object.to_head());
+            if self.pending.unapplied.contains(&object) || is_read {
                 continue; // it is unfound again in a moment, and may be marked then
             }
             let lost = self.lost_part(&ctx.map, &object, &unfound);
@@ -97,8 +100,9 @@ impl Pg {
         let Phase::Active(active) = &self.phase else { return Part::default() };
         let Some(Stale { part, need, .. }) = self.history.missing.get(object) else { return Part::default() };
         let gives = |osd| map.is_up(osd) && !active.recovery.keeps_refusing(object, osd);
-        let holders = active.holders(*need).filter(|(osd, _)| gives(*osd)).map(|(_, missing)| missing);
-        let lost = self.backend.unavailable(part.clone(), object, holders);
+        let holders = active.holders(*need).filter(|(osd, _)| gives(*osd));
+        let holders = holders.map(|(osd, missing)| (self.interval.shard_of(osd), missing));
+        let lost = self.backend.unavailable(part.clone(), object, holders, self.shard());
         // Without metadata no holder gives anything else, and may have it all the same. With it, clones were
         // searched, too.
         if lost.meta { lost } else { lost.intersection(unfound) }
@@ -182,11 +186,14 @@ impl Pg {
                     now: ctx.now.wall,
                 },
                 notify_id: 0,
+                rules: PoolRules::default(),
             };
             let (context, removed) = (SnapContext::default(), IntervalSet::new());
             let snaps = Snaps { at: SnapId::HEAD, context: &context, ordered: false, removed: &removed };
             let ops = [FlaggedOp::new(Op::Delete, 0, true)];
-            if let Outcome::Done(done) = execute(ctx.store, object, &ops, &env, &snaps, &Fetched::default())?
+            let whole = WholeObjects(ctx.store);
+            let store: &dyn StoreView = if self.backend.is_erasure() { &whole } else { ctx.store };
+            if let Outcome::Done(done) = execute(store, object, &ops, &env, &snaps, &Fetched::default())?
                 && done.result >= 0
             {
                 return Ok(done.change);

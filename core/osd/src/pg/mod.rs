@@ -18,7 +18,7 @@
 //!   `client_ops`   clients' requests on the primary
 //!   `snap_trim`, `recount`   the primary's other work
 //!
-//! `inventory_scan` and `completeness` serve `peering` and `recovery`. `merge`, `listing`, `mark_lost`,
+//! `interval` says which OSDs are members. `inventory_scan` and `completeness` serve `peering` and `recovery`. `merge`, `listing`, `mark_lost`,
 //! `mark_complete` and `read_repair` hold one operation each, and `unapplied` what is not in the view yet.
 //!
 //! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders.
@@ -34,6 +34,7 @@ mod backend;
 mod client_ops;
 mod completeness;
 pub(crate) mod history;
+mod interval;
 mod inventory_scan;
 mod leases;
 mod listing;
@@ -60,6 +61,7 @@ use crate::ops::{Copied, FlaggedOp};
 use crate::throttle::Budget;
 use active::Active;
 use backend::Backend;
+use backend::erasure::gather::{Gathers, Served};
 pub use client_ops::admission;
 use client_ops::waiting_for_active::WaitingForActive;
 use completeness::Completeness;
@@ -67,12 +69,13 @@ pub(crate) use history::log;
 pub use history::range::PgRange;
 pub use history::record;
 use history::{History, Update};
+pub use interval::Interval;
 use inventory_scan::Page;
 pub use leases::LEASE;
 use leases::Leases;
 use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, SnapId, SpgId, Time};
 use nacre_machine::{ConnId, Level, ReadError, StoreView};
-use nacre_proto::maps::{OsdMap, UpActing, split_children};
+use nacre_proto::maps::{OsdMap, split_children};
 use nacre_proto::messages::peer::{PgInfo, PgLog, PgMsg};
 use nacre_proto::messages::{OsdOp, OsdOpReply, PgRecord, WatchNotify};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
@@ -142,59 +145,6 @@ impl ClientOp {
         };
         let (client, addr) = self.sender;
         Request { op: self.request.clone(), client, addr, tid: self.tid, access, steps: self.steps }
-    }
-}
-
-/// An interval: the members of the placement group, and its first epoch. Every daemon computes the same from
-/// the maps. Only `up` and `up_primary` may change within an interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interval {
-    pub start: Epoch,
-    pub up: Vec<OsdId>,
-    pub up_primary: Option<OsdId>,
-    pub acting: Vec<OsdId>,
-    pub primary: Option<OsdId>,
-    /// The pool's `size` and `min_size`: how many copies there should be, and must be for I/O.
-    pub size: usize,
-    pub min_size: usize,
-    /// It may have begun as early as this, as maps before `start` were not seen. All members take the
-    /// primary's `start`: see `Pg::align_interval_start`.
-    pub earliest: Epoch,
-}
-
-impl Interval {
-    /// The one that is as the map says, and began with it or, if maps were not seen, after `earliest`.
-    pub fn new(earliest: Epoch, placed: UpActing, map: &OsdMap, pg: PgId) -> Interval {
-        let UpActing { up, up_primary, acting, acting_primary, .. } = placed;
-        let (size, min_size) = map.pool(pg.pool).map_or((0, 0), |pool| (pool.size, pool.min_size));
-        Interval {
-            start: map.epoch,
-            up,
-            up_primary,
-            acting,
-            primary: acting_primary,
-            size: size.into(),
-            min_size: min_size.into(),
-            earliest,
-        }
-    }
-    /// Whether no member is to come or go: CRUSH's members serve and, where it finds too few, others with
-    /// them.
-    pub fn is_settled(&self) -> bool {
-        let short = self.up.len() < self.size && self.acting.len() <= self.size;
-        self.acting == self.up || (short && self.acting.starts_with(&self.up))
-    }
-    /// OSDs in the up set that are no members yet.
-    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> {
-        self.up.iter().copied().filter(|osd| osd.is_some() && !self.acting.contains(osd))
-    }
-    /// Whether history is kept for a member that is absent: there is one too few, or one is to come.
-    fn has_absent_members(&self) -> bool {
-        let members = self.acting.iter().filter(|osd| osd.is_some()).count();
-        members < self.size || !self.is_settled()
-    }
-    fn is_member(&self, osd: OsdId) -> bool {
-        self.acting.contains(&osd)
     }
 }
 
@@ -369,6 +319,8 @@ pub struct Pg {
     leases: Leases,
     remap: Remap,
     push_reads: PushReads,
+    gathers: Gathers,
+    served: Served,
     scrub: ScrubRecord,
     watches: Watches,
     stats: Stats,
@@ -451,6 +403,8 @@ impl Pg {
             leases: Leases::default(),
             remap: Remap::default(),
             push_reads: PushReads::default(),
+            gathers: Gathers::default(),
+            served: Served::default(),
             scrub: ScrubRecord::new(id),
             watches: Watches::new(id, me),
             stats: Stats::default(),
@@ -572,6 +526,7 @@ impl Pg {
             PgEvent::Tick => self.on_tick(ctx),
             PgEvent::Loop => self.on_loop(ctx),
         }
+        self.start_gathers(ctx);
         self.note_state(ctx);
         self.check(ctx.now.mono);
     }
@@ -636,7 +591,10 @@ impl Pg {
         self.watches.begin_interval();
         self.pending.forget_deferred();
         self.push_reads.clear();
+        self.gathers.clear();
+        self.served.clear();
         self.scrub.forget_reads();
+        self.take_backend(ctx);
         self.phase = if is_primary {
             Phase::Peering(Box::new(Peering::new()))
         } else if serving && self.interval.is_member(self.me) {
@@ -807,6 +765,11 @@ impl Pg {
             PgMsg::StrayNotify { info } => self.on_stray_notify(ctx, from, info),
             PgMsg::StrayRemove => self.on_stray_remove(ctx, from),
             PgMsg::Scrub(msg) => self.on_scrub(ctx, from, *msg),
+            PgMsg::SubRead { id, object, at, extents } => {
+                self.on_sub_read(ctx, from, id, object, at, extents);
+            }
+            PgMsg::SubReadDone { id, data } => self.on_sub_read_done(ctx, from, id, data),
+            PgMsg::Committed { to } => self.on_committed(ctx, from, to),
         }
     }
 
@@ -817,6 +780,7 @@ impl Pg {
         self.leases.check(now);
         self.watches.check();
         self.scrub.check();
+        self.gathers.check();
         match &self.phase {
             Phase::Peering(peering) => peering.check(self.me),
             Phase::Active(active) => {

@@ -247,6 +247,8 @@ enum Next {
     BeginEmpty,
     /// Our own history, with this summary, is the authoritative one.
     AdoptOwn(PgInfo),
+    /// What is here is of a shard that another OSD holds now: it is deleted first.
+    DeleteOwn,
 }
 
 impl Peering {
@@ -308,7 +310,7 @@ impl Peering {
         ctx: &mut Ctx<'_>,
         (pg, me): (PgId, OsdId),
         interval: &Interval,
-        backend: Backend,
+        backend: &Backend,
     ) -> Next {
         if !matches!(self.step, Step::Gathering | Step::Queued | Step::Down(_) | Step::TooFew) {
             return Next::Wait;
@@ -318,8 +320,11 @@ impl Peering {
             return Next::Wait;
         }
         let acting = &interval.acting;
-        let members = acting.iter().filter(|osd| osd.is_some()).count();
-        if members < interval.min_size.max(1) {
+        if interval.shards > 0 && !backend.is_erasure() {
+            self.step = Step::Down("a pool with an erasure code profile that is right".into());
+            return Next::Wait;
+        }
+        if interval.members_len() < interval.min_size.max(1) {
             self.step = Step::TooFew;
             return Next::Wait;
         }
@@ -339,6 +344,21 @@ impl Peering {
             return Next::Wait;
         };
         let is_recorded = record.is_some();
+        // An OSD that has another shard than its place says must not be taken for one that has this.
+        let misplaced = |osd: &OsdId| {
+            let has = self.peers.get(osd).and_then(|peer| peer.info).filter(|info| info.shard.is_some());
+            has.is_some_and(|info| info.interval_started > Epoch(0) && info.shard != interval.shard_of(*osd))
+        };
+        if backend.is_erasure() {
+            let misplaced: Vec<OsdId> = acting.iter().copied().filter(misplaced).collect();
+            if let Some(osd) = misplaced.iter().find(|osd| choice.survivors.contains(osd)) {
+                self.step = Step::Down(format!("a map in which osd.{osd} is at the place of its shard"));
+                return Next::Wait;
+            }
+            if misplaced.contains(&me) {
+                return Next::DeleteOwn;
+            }
+        }
         if self.room.is_none() && !self.overdue {
             let known = acting.iter().filter(|osd| osd.is_some()).map(|osd| self.peers.get(osd)?.info);
             let Some(room) = ctx.budget.peering.request(ctx.now.mono, pg, need(&choice.info, known), false)
@@ -541,9 +561,10 @@ impl Pg {
 
     pub fn advance_peering(&mut self, ctx: &mut Ctx<'_>) {
         let Phase::Peering(peering) = &mut self.phase else { return };
-        match peering.advance(ctx, (self.id, self.me), &self.interval, self.backend) {
+        match peering.advance(ctx, (self.id, self.me), &self.interval, &self.backend) {
             Next::Wait => {}
             Next::BeginEmpty => self.begin_empty(ctx),
+            Next::DeleteOwn => self.delete_other_shard(ctx),
             Next::AdoptOwn(info) => {
                 let log = PgLog { info, after: info.last_update, ..PgLog::default() };
                 let update = self.history.adopt_log(ctx.store, &log, self.interval.start);

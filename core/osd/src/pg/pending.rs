@@ -2,6 +2,7 @@
 //! numbered from one, reads, and objects whose change the store's view does not show yet.
 
 use super::PgEffect;
+use super::backend::erasure::gather::GatherRequest;
 use super::unapplied::Unapplied;
 use crate::throttle::WorkSlot;
 use nacre_base::{OsdId, Version};
@@ -33,6 +34,8 @@ pub struct Pending {
     /// In order, each with the transaction that it waits for.
     when_stored: VecDeque<(u64, WhenStored)>,
     pub unapplied: Unapplied,
+    /// Bytes that are to be gathered from members of an erasure-coded pool, at the end of the event.
+    pub gathers: Vec<GatherRequest>,
 }
 
 impl Pending {

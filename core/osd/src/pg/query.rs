@@ -4,8 +4,8 @@
 //! way.
 
 use super::mark_lost::is_declared_lost;
-use super::{Ctx, Pg, Phase};
-use nacre_base::{OsdId, PgId, SnapId, Utime, Version};
+use super::{Ctx, Interval, Pg, Phase};
+use nacre_base::{OsdId, PgId, ShardId, SnapId, SpgId, Utime, Version};
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::peer::PgInfo;
 use nacre_proto::messages::{PgCounts, PgReport, pg_state};
@@ -13,16 +13,20 @@ use nacre_proto::shown::{Lasts, PgShown, ids, span_text, spans, stamp};
 use nacre_proto::types::ObjectId;
 use serde_json::{Value, json};
 
-/// OSDs as Ceph names the holders of a replicated placement group.
-fn shards(osds: impl IntoIterator<Item = OsdId>) -> Vec<String> {
-    osds.into_iter().filter(|osd| osd.is_some()).map(|osd| osd.to_string()).collect()
+/// OSDs as Ceph names holders: those of an erasure-coded placement group with their shards.
+fn shards(interval: &Interval, osds: impl IntoIterator<Item = OsdId>) -> Vec<String> {
+    let name = |osd: OsdId| named(osd, interval.shard_of(osd));
+    osds.into_iter().filter(|osd| osd.is_some()).map(name).collect()
+}
+fn named(osd: OsdId, shard: ShardId) -> String {
+    if shard.is_some() { format!("{osd}({})", shard.0) } else { osd.to_string() }
 }
 
 /// Ceph: `pg_info_t`. Up to which version a member that misses something is complete is not known.
 fn info_json(pg: PgId, info: &PgInfo, missing: usize, rest: Value) -> Value {
     let complete = if missing == 0 { info.last_update } else { Version::ZERO };
     let mut shown = json!({
-        "pgid": pg.to_string(),
+        "pgid": SpgId { pg, shard: info.shard }.to_string(),
         "last_update": info.last_update.to_string(),
         "last_complete": complete.to_string(),
         "log_tail": info.log_tail.to_string(),
@@ -55,7 +59,7 @@ fn merge(shown: &mut Value, more: Value) {
 fn peer_json(pg: PgId, osd: OsdId, info: &PgInfo, missing: usize) -> Value {
     let PgInfo { objects, clones, bytes, .. } = *info;
     let counts = PgCounts { objects, clones, bytes, ..PgCounts::default() };
-    let mut shown = json!({"peer": osd.to_string()});
+    let mut shown = json!({"peer": named(osd, info.shard)});
     merge(
         &mut shown,
         info_json(pg, info, missing, json!({"stats": {"stat_sum": counts.stat_sum().to_json()}})),
@@ -87,10 +91,10 @@ impl Pg {
         if self.is_primary() {
             let backfill_targets: Vec<OsdId> = self.backfill_targets().collect();
             if !backfill_targets.is_empty() {
-                merge(&mut shown, json!({"backfill_targets": shards(backfill_targets.clone())}));
+                merge(&mut shown, json!({"backfill_targets": shards(interval, backfill_targets.clone())}));
             }
             let all = interval.acting.iter().copied().chain(backfill_targets);
-            merge(&mut shown, json!({"acting_recovery_backfill": shards(all)}));
+            merge(&mut shown, json!({"acting_recovery_backfill": shards(interval, all)}));
         }
         merge(
             &mut shown,
@@ -146,7 +150,8 @@ impl Pg {
             Phase::Active(active) => {
                 let members = active.members.iter().map(|(osd, member)| {
                     let objects = self.history.info.objects.saturating_sub(member.missing.len() as u64);
-                    shown(*osd, &PgInfo { objects, ..self.history.info }, member.missing.len())
+                    let shard = self.interval.shard_of(*osd);
+                    shown(*osd, &PgInfo { objects, shard, ..self.history.info }, member.missing.len())
                 });
                 let others = active.recovery.holders().map(|(osd, info)| shown(osd, info, 0));
                 members.chain(others).collect()
@@ -170,7 +175,7 @@ impl Pg {
         let mut states = match &self.phase {
             Phase::Active(active) => {
                 let progress = json!({
-                    "backfill_targets": shards(self.backfill_targets()),
+                    "backfill_targets": shards(&self.interval, self.backfill_targets()),
                     "recovering": active.recovery.under_way().iter().map(ToString::to_string).collect::<Vec<_>>(),
                     "pg_backend": active.recovery.transfers_json(),
                 });

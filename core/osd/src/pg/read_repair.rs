@@ -22,7 +22,7 @@ pub const BLOCK: u64 = 4096;
 
 /// The holders that may have what cannot be read here.
 pub struct Holders<'a> {
-    pub backend: Backend,
+    pub backend: &'a Backend,
     pub interval: &'a Interval,
     pub members: &'a BTreeMap<OsdId, Member>,
     pub recovery: &'a Recovery,
@@ -47,11 +47,12 @@ impl History {
         }
         // What is missing here anyway is not lost with it.
         let lost = bad.part.clone().without(&self.missing.part(object));
-        let up = members.iter().filter(|(osd, _)| ctx.map.is_up(**osd)).map(|(_, member)| &member.missing);
-        let lost = backend.unavailable(lost, object, up);
+        let up = members.iter().filter(|(osd, _)| ctx.map.is_up(**osd));
+        let up = up.map(|(osd, member)| (interval.shard_of(*osd), &member.missing));
+        let lost = backend.unavailable(lost, object, up, self.info.shard);
         // During a remapping, perhaps only a former member has it.
         let is_there = lost.is_empty() || recovery.may_be_elsewhere(&ctx.map, object, bad.need, &lost);
-        let then = match (is_there, interval.acting.len() < interval.size) {
+        let then = match (is_there, interval.members_len() < interval.size) {
             (true, _) => "repaired from another copy",
             (false, true) => "no OSD that is up has it, waiting for members that are down",
             (false, false) => return None,
@@ -86,7 +87,7 @@ impl Pg {
     pub fn repair_read(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
         let Phase::Active(active) = &self.phase else { return false };
         let holders = Holders {
-            backend: self.backend,
+            backend: &self.backend,
             interval: &self.interval,
             members: &active.members,
             recovery: &active.recovery,

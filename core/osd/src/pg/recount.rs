@@ -35,8 +35,9 @@ impl Recount {
             }
             // The head knows what its clones have for themselves.
             let info = ObjectInfo::load(store, object)?;
-            let of_clones = info.map_or(0, |info| info.snap_set.bytes());
-            self.bytes += stat.unwrap_or_default().size + of_clones;
+            let of_clones = info.as_ref().map_or(0, |info| info.snap_set.bytes());
+            let sharded = info.and_then(|info| info.erasure);
+            self.bytes += sharded.map_or(stat.unwrap_or_default().size, |sharded| sharded.size) + of_clones;
         }
         match here.get(RECOUNT_PART) {
             Some(next) => self.next = next.clone(),

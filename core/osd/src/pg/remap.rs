@@ -8,6 +8,7 @@
 //! So clients talk to a primary that has everything all the time, and nothing is given up before it is
 //! elsewhere.
 
+use super::backend::erasure::moves;
 use super::completeness::Completeness;
 use super::history::log::Log;
 use super::recovery::Recovery;
@@ -102,7 +103,15 @@ impl Remap {
         }
         let targets: Vec<OsdId> = interval.backfill_targets().collect();
         let up = &interval.up;
-        let acting = if targets.is_empty() {
+        let acting = if interval.shards > 0 && targets.is_empty() {
+            let mut acting = moves::destination(interval);
+            if moves::is_misplaced(interval, &acting) {
+                acting = moves::with_newcomers(interval);
+            } else if !acting.iter().filter(|osd| osd.is_some()).all(|osd| view.is_complete(*osd)) {
+                return;
+            }
+            acting
+        } else if targets.is_empty() {
             if !up.iter().filter(|osd| osd.is_some()).all(|osd| view.is_complete(*osd)) {
                 return;
             }
@@ -118,7 +127,10 @@ impl Remap {
         } else {
             let stays = |osd: &OsdId| up.contains(osd) || view.is_complete(*osd) || *osd == view.me;
             let staying = interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
-            let acting = staying.chain(targets.iter().copied()).collect();
+            let acting = match interval.shards {
+                0 => staying.chain(targets.iter().copied()).collect(),
+                _ => moves::with_newcomers(interval),
+            };
             // An OSD that was a member not long ago lacks only what was written since, and has space for all
             // else.
             let has_most = |osd: OsdId| {

@@ -127,6 +127,11 @@ impl Pg {
         if replica.scan.is_some() {
             return;
         }
+        if self.holds_another_shard() {
+            // The primary found that nobody needs it, and sends its log again.
+            self.delete_other_shard(ctx);
+            return;
+        }
         if Log::can_join(&self.history.info, &log) && log.after <= self.history.info.last_update {
             let update = self.history.adopt_log(ctx.store, &log, self.interval.start);
             self.apply(ctx, update);
@@ -268,8 +273,10 @@ impl Pg {
         self.phase = Phase::Deleting(Deleting::default());
         self.waiting_for_active.clear();
         self.pending.forget_deferred();
-        let record = Record::of_remains(self.history.info.pg_num);
+        let mut record = Record::of_remains(self.history.info.pg_num);
+        record.info.shard = self.shard();
         let mut txn = Transaction::new();
+        self.history.forget_undo(ctx.store, &mut txn);
         txn.push(StoredId::Pg(SpgId::replicated(self.id)), Change::Remove);
         record.store(self.id, &mut txn);
         self.history.replace(record);
@@ -288,6 +295,10 @@ impl Pg {
             };
         let mut txn = Transaction::new();
         let done = objects.is_empty();
+        if done && self.holds_another_shard() && ctx.map.pool(self.id.pool).is_some() {
+            self.begin_with_own_shard(ctx);
+            return;
+        }
         for object in objects {
             if object.snap != SnapId::HEAD
                 && let Ok(Some(info)) = ObjectInfo::load(ctx.store, &object)

@@ -77,13 +77,13 @@ impl Pg {
             }
             _ => return 0,
         }
-        if self.interval.acting.len() < self.interval.size {
+        if self.interval.members_len() < self.interval.size {
             state |= pg_state::UNDERSIZED;
             if self.history.info.objects > 0 || !matches!(self.phase, Phase::Active(_)) {
                 state |= pg_state::DEGRADED;
             }
         }
-        if self.interval.acting != self.interval.up {
+        if !self.interval.serves_as_placed() {
             state |= pg_state::REMAPPED;
         }
         if self.scrub.state.errors() > 0 {
@@ -174,8 +174,12 @@ impl Pg {
         };
         let missing = self.history.missing.len();
         let waits = self.waits_for();
+        let ops: Vec<&str> = match &self.phase {
+            Phase::Active(active) => active.ops.ops().map(|(_, waits)| waits).collect(),
+            _ => Vec::new(),
+        };
         format!(
-            "{phase} since {}, misses {missing}, waits for '{waits}', {:?}",
+            "{phase} since {}, misses {missing}, waits for '{waits}', {ops:?}, {:?}",
             self.interval.start, self.history.info
         )
     }

@@ -7,6 +7,7 @@ mod copies;
 mod counters;
 mod crossing;
 mod dirty;
+mod erasure;
 mod forced;
 mod image_stats;
 mod listing;
@@ -98,6 +99,7 @@ fn break_something(w: &mut World, rng: &mut Rng) {
     let osds = w.nodes.len();
     let node = rng.below(osds as u64) as usize;
     let other = rng.below(osds as u64) as usize;
+    let pool = w.map.pool(world::POOL).unwrap().clone();
     match rng.below(14) {
         0 if w.is_running(node) => w.kill(node),
         1 | 2 => {
@@ -108,12 +110,15 @@ fn break_something(w: &mut World, rng: &mut Rng) {
         5 => w.reset_between(node, 100),
         6 if w.is_running(node) => w.stop(node),
         7 => {
-            let seed = rng.below(4) as u32;
+            let mut seed = rng.below(4) as u32;
+            if pool.is_erasure() {
+                seed %= pool.pg_num;
+            }
             let mut all: Vec<OsdId> = (0..osds as i32).map(OsdId).collect();
             for n in (1..all.len()).rev() {
                 all.swap(n, rng.below(n as u64 + 1) as usize);
             }
-            all.truncate(3);
+            all.truncate(pool.size.into());
             w.place(vec![(seed, all)]);
         }
         8 if node != other => drop(w.cut.insert((node, other))),
@@ -127,6 +132,7 @@ fn break_something(w: &mut World, rng: &mut Rng) {
             let pg_num = w.map.pool(world::POOL).unwrap().pg_num;
             match rng.below(4) {
                 0 if pg_num < 16 => w.split(pg_num + 1 + rng.below(3) as u32),
+                _ if pool.is_erasure() => {}
                 1 => w.announce_merge(false),
                 _ if pg_num > 1 => w.announce_merge(true),
                 _ => {}

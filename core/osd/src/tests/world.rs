@@ -12,7 +12,7 @@ use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{
     Incremental, Osd as OsdState, OsdMap, OsdXinfo, Pool, PoolMerge, is_merge_source, is_merge_target,
-    is_split, osd_state,
+    is_split, osd_state, pool_flags, shard_members,
 };
 use nacre_proto::messages::{
     BackoffOp, Config, DaemonMsg, Envelope, ImageWork, Latencies, MergeReady, Message, MonGetVersionReply,
@@ -223,6 +223,21 @@ impl World {
         world
     }
 
+    /// The pool is erasure-coded from its first moment, with k data chunks and m of parity.
+    pub fn make_erasure(&mut self, k: u8, m: u8) {
+        self.change(|map, inc| {
+            let old = map.pool(POOL).unwrap();
+            let settings = [("plugin", "isa".to_string()), ("k", k.to_string()), ("m", m.to_string())];
+            let settings = settings.map(|(name, value)| (name.to_string(), value));
+            inc.new_erasure_code_profiles.insert("code".into(), settings.into());
+            let (size, min_size) = (k + m, k + u8::min(1, m - 1));
+            let width = 4096 * u32::from(k);
+            let mut pool = Pool::erasure(size, min_size, old.pg_num, 0, "code", width, Utime::ZERO);
+            pool.flags |= pool_flags::EC_OVERWRITES;
+            inc.new_pools.insert(POOL, Arc::new(pool));
+        });
+    }
+
     fn any_osds(&self, seed: u32, osds: usize, size: usize) -> Vec<OsdId> {
         (0..size).map(|n| OsdId(((seed as usize + n) % osds) as i32)).collect()
     }
@@ -232,6 +247,19 @@ impl World {
     pub fn change(&mut self, edit: impl FnOnce(&OsdMap, &mut Incremental)) {
         let mut inc = Incremental::after(&self.map, Utime::ZERO);
         edit(&self.map, &mut inc);
+        let next = inc.seal(&self.map).unwrap();
+        // As the monitors do it.
+        for (pg, record) in self.records.iter().filter(|(pg, _)| next.pg_exists(**pg)) {
+            if next.pool(pg.pool).is_some_and(Pool::is_erasure)
+                && let placed = next.pg_to_up_acting(*pg)
+                && let Some(acting) = shard_members(&next, *pg, &record.acting, &placed)
+            {
+                let acting = if acting == placed.up { Vec::new() } else { acting };
+                if next.pg_temp.get(pg).map_or(&[][..], |known| known) != acting {
+                    inc.new_pg_temp.insert(*pg, acting);
+                }
+            }
+        }
         self.map = Arc::new(inc.seal(&self.map).unwrap());
         self.incrementals.insert(self.map.epoch, to_vec(&inc).into());
         if self.trace {
@@ -451,6 +479,7 @@ impl World {
                     let lives = placed
                         .acting
                         .iter()
+                        .filter(|osd| osd.is_some())
                         .all(|o| self.map.osds[o.index()].info.up_from <= record.interval);
                     let last = &self.map.pool(pg.pool).unwrap().last_merge;
                     let merged = last.ready_epoch > Epoch(0);
@@ -472,8 +501,12 @@ impl World {
                 self.send(MON, conn, 0, answer.into());
             }
             DaemonMsg::Rearrange(wishes) => {
-                for PgWish { pg, record, acting } in wishes {
+                for PgWish { pg, record, mut acting } in wishes {
                     if self.records.get(&pg) == Some(&record) {
+                        let placed = self.map.pg_to_up_acting(pg);
+                        if placed.has_shards && placed.up == acting {
+                            acting.clear();
+                        }
                         self.change(|_, inc| drop(inc.new_pg_temp.insert(pg, acting)));
                     }
                 }

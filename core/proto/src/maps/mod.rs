@@ -12,6 +12,7 @@ mod monmap;
 mod osdmap;
 mod placement;
 mod pool;
+mod shards;
 mod split;
 
 pub use flags::{map_flags, osd_state, pool_flags, release};
@@ -21,6 +22,7 @@ pub use monmap::{AuthCiphers, MonInfo, MonMap};
 pub use osdmap::{FullRatios, MAX_OSDS, Osd, OsdInfo, OsdMap, OsdXinfo};
 pub use placement::{UpActing, is_new_interval};
 pub use pool::{Pool, PoolKind, PoolMerge, PoolOption, PoolSnap};
+pub use shards::shard_members;
 pub use split::{ancestor, is_merge_source, is_merge_target, is_split, pg_mask, split_children, stable_mod};
 
 /// A cluster's or a daemon's UUID. Ceph: `uuid_d`.

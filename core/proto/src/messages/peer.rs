@@ -191,6 +191,23 @@ pub enum PgMsg {
     StrayRemove,
     /// Whether all copies are the same.
     Scrub(Box<ScrubMsg>),
+    /// Primary to a member of an erasure-coded pool: send these (offset, length) extents of your shard of an
+    /// object. The member answers once it has all writes up to `at`.
+    SubRead {
+        id: u64,
+        object: ObjectId,
+        at: Version,
+        extents: Vec<(u64, u64)>,
+    },
+    /// The bytes of each extent, up to where the shard ends. None: it lacks some of them, or cannot read them.
+    SubReadDone {
+        id: u64,
+        data: Option<Vec<Bytes>>,
+    },
+    /// Primary to the members of an erasure-coded pool: entries up to here are never undone.
+    Committed {
+        to: Version,
+    },
 }
 
 /// What one OSD has of a placement group. On its disk, and in messages.
@@ -221,6 +238,8 @@ pub struct PgInfo {
     pub dirty_from: Version,
     /// How many objects that is.
     pub dirty_objects: u32,
+    /// Which shard of each object it holds. None: whole objects, or nothing yet.
+    pub shard: ShardId,
 }
 
 /// A log, or the newest part of one.
@@ -593,6 +612,25 @@ impl PgMsg {
                 objects.encode(out);
                 next.encode(out);
             }
+            PgMsg::SubRead { id, object, at, extents } => {
+                out.push(21);
+                id.encode(out);
+                object.encode(out);
+                at.encode(out);
+                extents.encode(out);
+            }
+            PgMsg::SubReadDone { id, data: read } => {
+                out.push(22);
+                id.encode(out);
+                let lens: Option<Vec<u64>> =
+                    read.as_ref().map(|read| read.iter().map(|bytes| bytes.len() as u64).collect());
+                lens.encode(out);
+                data.extend(read.iter().flatten().cloned());
+            }
+            PgMsg::Committed { to } => {
+                out.push(23);
+                to.encode(out);
+            }
         }
     }
 
@@ -651,6 +689,20 @@ impl PgMsg {
                 objects: Decode::decode(r)?,
                 next: Decode::decode(r)?,
             },
+            21 => PgMsg::SubRead {
+                id: Decode::decode(r)?,
+                object: Decode::decode(r)?,
+                at: Decode::decode(r)?,
+                extents: Decode::decode(r)?,
+            },
+            22 => {
+                let (id, lens) = (u64::decode(r)?, Option::<Vec<u64>>::decode(r)?);
+                let Some(lens) = lens else { return Ok(PgMsg::SubReadDone { id, data: None }) };
+                let places: Vec<(u64, u64)> = lens.into_iter().map(|len| (0, len)).collect();
+                let data = cut_out(&places, data)?.into_iter().map(|(_, bytes)| bytes).collect();
+                PgMsg::SubReadDone { id, data: Some(data) }
+            }
+            23 => PgMsg::Committed { to: Decode::decode(r)? },
             value => return Err(DecodeError::BadValue { what: "group message", value: value.into() }),
         })
     }
@@ -661,8 +713,9 @@ impl PgInfo {
 }
 
 impl Encode for PgInfo {
+    /// Where there is no shard, it is encoded as before there were any.
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 2, 1, |out| {
+        versioned(out, if self.shard.is_some() { 3 } else { 2 }, 1, |out| {
             self.last_update.encode(out);
             self.log_tail.encode(out);
             self.interval_started.encode(out);
@@ -676,12 +729,15 @@ impl Encode for PgInfo {
             self.estimated.encode(out);
             self.dirty_from.encode(out);
             self.dirty_objects.encode(out);
+            if self.shard.is_some() {
+                self.shard.encode(out);
+            }
         });
     }
 }
 impl Decode for PgInfo {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("pg info", 2, |r, v| {
+        r.versioned("pg info", 3, |r, v| {
             let mut info = PgInfo {
                 last_update: Decode::decode(r)?,
                 log_tail: Decode::decode(r)?,
@@ -698,6 +754,8 @@ impl Decode for PgInfo {
             };
             info.dirty_from = if v >= 2 { Decode::decode(r)? } else { info.log_tail };
             info.dirty_objects = if v >= 2 { Decode::decode(r)? } else { 0 };
+            info.shard = if v >= 3 { Decode::decode(r)? } else { ShardId::NONE };
+            check_shard(info.shard)?;
             Ok(info)
         })
     }
@@ -919,6 +977,11 @@ mod tests {
             PgMsg::PushedWithout { id: 8, object, data: (4096..8192).into() },
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
+            PgMsg::Info { info: Some(PgInfo { shard: ShardId(3), ..info }), lease_left_ms: 5 },
+            PgMsg::SubRead { id: 7, object: ObjectId::max(), at: version, extents: vec![(0, 9), (20, 1)] },
+            PgMsg::SubReadDone { id: 7, data: None },
+            PgMsg::SubReadDone { id: 7, data: Some(vec![Bytes::from_static(b"one"), Bytes::new()]) },
+            PgMsg::Committed { to: version },
             PgMsg::Scrub(Box::new(ScrubMsg::Answer { id: 7, answer: None })),
             PgMsg::DirtyQuery { since: version, from: "k".into() },
             PgMsg::Dirty {

@@ -16,6 +16,8 @@ pub mod cluster_format {
     pub const LATENCIES: u32 = 2;
     /// Monitors keep which OSDs are being removed (`ceph orch osd rm`).
     pub const OSD_REMOVALS: u32 = 2;
+    /// OSDs hold shards of erasure-coded pools.
+    pub const ERASURE_POOLS: u32 = 2;
     /// That of a new cluster.
     pub const NEWEST: u32 = LATENCIES;
 }

@@ -22,6 +22,7 @@ use self::queues::Queues;
 use self::reads::WaitingReads;
 use self::stale_view::StaleView;
 use super::active::{Active, Member};
+use super::backend::erasure::view::WholeObjects;
 use super::backend::{Backend, WritePlan};
 use super::history::missing::{Missing, part_of};
 use super::history::{History, Update};
@@ -38,16 +39,16 @@ use super::stats::Stats;
 use super::watches::NOBODY;
 use super::watches::Watches;
 use super::{ClientOp, Ctx, Interval, Pg, PgEffect, Phase};
-use crate::ops::{Copied, Done, Env, Fetched, ObjectChange, Outcome, Snaps, execute};
+use crate::ops::{Copied, Done, Env, Fetched, ObjectChange, Outcome, PoolRules, Snaps, execute};
 use crate::snap_set::SnapContext;
 use crate::throttle::data_of;
 use crate::throttle::memory::Held;
 use crate::throttle::write_credit::InFlightWrite;
 use bytes::Bytes;
 use nacre_base::errno::{EIO, ESHUTDOWN};
-use nacre_base::{Epoch, IntervalSet, OsdId, SnapId, Time, Version};
+use nacre_base::{Epoch, IntervalSet, OsdId, ShardId, SnapId, Time, Version};
 use nacre_cls::Caller;
-use nacre_machine::{Level, ReadError};
+use nacre_machine::{Level, ReadError, StoreView};
 use nacre_proto::maps::{OsdMap, pool_flags};
 use nacre_proto::messages::OsdOpReply;
 use nacre_proto::messages::answer::Answer;
@@ -433,10 +434,13 @@ impl ClientOps {
             return_vector: op.request.has_flag(op_flags::message::RETURNVEC),
             caller: Caller { name: op.sender.0, addr: op.sender.1, now: ctx.now.wall },
             notify_id: u64::from(ctx.map.epoch.0) << 32 | (op.seq & 0xffff_ffff),
+            rules: map.pool(pg.history.pg.pool).map(PoolRules::of).unwrap_or_default(),
         };
         let reads_now = pg.pending.view_is_current() && ctx.budget.replies.is_open();
-        let view = StaleView::new(ctx.store, &pg.history.missing, reads_now);
-        let outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
+        let whole = WholeObjects(ctx.store);
+        let store: &dyn StoreView = if pg.backend.is_erasure() { &whole } else { ctx.store };
+        let view = StaleView::new(store, &pg.history.missing, reads_now, pg.backend.is_erasure());
+        let mut outcome = execute(&view, &op.object, &op.ops, &env, &snaps, &running.fetched);
         if let Ok(Outcome::Need(object, extents)) = &outcome {
             view.need_data(&object.clone().into(), extents);
         }
@@ -449,6 +453,13 @@ impl ClientOps {
         if !lacking.is_empty() {
             self.wait_for_parts(pg, ctx, running.op, &lacking);
             return;
+        }
+        if let Ok(Outcome::Done(done)) = &outcome {
+            match pg.needed_to_encode(ctx, &done.change, &running.fetched) {
+                Ok(None) => {}
+                Ok(Some((object, extents))) => outcome = Ok(Outcome::Need(object, extents)),
+                Err(error) => outcome = Err(error),
+            }
         }
         let is_unreadable = match &outcome {
             Ok(Outcome::Done(done)) => done.result == -EIO,
@@ -471,7 +482,7 @@ impl ClientOps {
             }
             Ok(Outcome::Done(done)) if op.is_write() => {
                 if let Some(op) = self.admit_write(pg, ctx, running.op, &done.change) {
-                    self.write(pg, ctx, op, env, done);
+                    self.write(pg, ctx, op, env, done, &running.fetched);
                 }
             }
             Ok(Outcome::Done(done)) => {
@@ -580,6 +591,13 @@ impl ClientOps {
                 running.fetched.extents.extend(extents);
                 running.op.steps.fetched = Some(ctx.now.mono);
                 self.run(pg, ctx, running);
+            }
+            // An operator declared it lost while it was gathered.
+            Err(ReadError::NotFound(_)) if pg.backend.is_erasure() => {
+                self.put_first(&object, [running.op].into());
+                self.note_runnable(&object);
+                ctx.out.push(PgEffect::Loop);
+                return;
             }
             Err(error) if pg.repair_read(ctx, &error) => {
                 // It runs again, and waits for what it touches of what is missing now.
@@ -694,7 +712,7 @@ impl ClientOps {
 
 /// The parts of the placement group that clients' requests work on.
 pub struct Scope<'a> {
-    backend: Backend,
+    backend: &'a Backend,
     interval: &'a Interval,
     history: &'a mut History,
     pending: &'a mut Pending,
@@ -737,7 +755,7 @@ impl Scope<'_> {
     /// See `History::repair_read`.
     fn repair_read(&mut self, ctx: &mut Ctx<'_>, error: &ReadError) -> bool {
         let Scope { backend, interval, members, recovery, .. } = self;
-        let holders = Holders { backend: *backend, interval, members, recovery };
+        let holders = Holders { backend, interval, members, recovery };
         let update = self.history.repair_read(ctx, &self.pending.unapplied, holders, error);
         let Some(Update { txn, objects }) = update else { return false };
         self.pending.unapplied.extend(objects);
@@ -762,8 +780,11 @@ impl Scope<'_> {
         });
         let lacked = |clone: &ObjectId| {
             let own = self.history.missing.part(clone);
-            let members = self.members.values().map(|member| &member.missing);
-            self.backend.unavailable(own, clone, members)
+            if self.backend.is_erasure() {
+                return own;
+            }
+            let members = self.members.values().map(|member| (ShardId::NONE, &member.missing));
+            self.backend.unavailable(own, clone, members, ShardId::NONE)
         };
         clones.map(|clone| (clone.clone(), lacked(clone))).filter(|(_, part)| !part.is_empty()).collect()
     }
@@ -775,7 +796,7 @@ impl Pg {
         let Phase::Active(active) = &mut self.phase else { return None };
         let Active { members, ops, recovery, snap_trim, scrub, recount } = &mut **active;
         let scope = Scope {
-            backend: self.backend,
+            backend: &self.backend,
             interval: &self.interval,
             history: &mut self.history,
             pending: &mut self.pending,
@@ -806,7 +827,11 @@ impl Pg {
     }
     /// A read of the store is done: for a push, for a scrub, or for a request.
     pub fn on_read(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Vec<Bytes>, ReadError>) {
-        if self.push_reads.has(read) {
+        if self.gathers.is_local(read) {
+            self.on_local_gathered(ctx, read, result);
+        } else if self.on_served_read(ctx, read, &result) {
+            // The primary has it.
+        } else if self.push_reads.has(read) {
             self.on_push_read(ctx, read, result);
         } else if self.scrub.is_reading(read) {
             self.on_sum_read(ctx, read, result);
@@ -828,7 +853,8 @@ impl Pg {
         change: ObjectChange,
     ) -> Result<(), ReadError> {
         let Some((ops, mut scope)) = self.ops_parts() else { return Ok(()) };
-        ops.submit(&mut scope, ctx, entry, change, None).map_err(|unwritten| unwritten.1)
+        ops.submit(&mut scope, ctx, entry, change, (None, &Fetched::default()))
+            .map_err(|unwritten| unwritten.1)
     }
     pub fn on_lease(&mut self, ctx: &mut Ctx<'_>, from: OsdId, until: Time) {
         if let Phase::Peering(peering) = &mut self.phase {

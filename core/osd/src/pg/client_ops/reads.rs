@@ -1,6 +1,8 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
 use super::{ClientOps, Scope};
+use crate::pg::backend::ReadPlan;
+use crate::pg::backend::erasure::gather::{GatherRequest, Want};
 use crate::pg::{Ctx, PgEffect};
 use crate::throttle::{REPLY_LANES, Wait, reply_lane};
 use nacre_proto::messages::part::Part;
@@ -56,7 +58,8 @@ impl ClientOps {
     ) -> Option<(usize, ObjectId)> {
         let extents = self.running.get(&read)?.asked.1.clone();
         let data = || extents.iter().map(|(offset, len)| *offset..offset.saturating_add(*len)).collect();
-        if pg.history.missing.get(&object).is_some()
+        if !pg.backend.is_erasure()
+            && pg.history.missing.get(&object).is_some()
             && pg.history.missing.lacks(&object, &Part { data: data(), ..Part::default() })
         {
             let running = self.take_running(read)?;
@@ -71,8 +74,20 @@ impl ClientOps {
         match ctx.budget.replies.take(pg.history.pg, running.op.conn, bytes, has_waited) {
             Ok(held) => {
                 running.held = Some(held);
-                let extents = pg.backend.plan_read(extents).local;
-                ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
+                match pg.backend.plan_read(extents) {
+                    ReadPlan::Local(extents) => {
+                        ctx.out.push(PgEffect::Read {
+                            read,
+                            object: Box::new(object),
+                            extents,
+                            device: false,
+                        });
+                    }
+                    ReadPlan::Gather(extents) => {
+                        let want = Want::Object(extents);
+                        pg.pending.gathers.push(GatherRequest { read, object, want });
+                    }
+                }
             }
             Err(Wait::Memory) => return Some((reply_lane(bytes), object)),
             Err(Wait::Client) => self.waiting_reads.waiting_for_client.push((read, object)),

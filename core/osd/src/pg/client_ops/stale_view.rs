@@ -3,7 +3,7 @@
 
 use crate::pg::history::missing::Missing;
 use bytes::Bytes;
-use nacre_base::{KeyRanges, Name, PoolId, ShardId};
+use nacre_base::{IntervalSet, KeyRanges, Name, PoolId, ShardId};
 use nacre_machine::{ReadError, Statfs, StoreStat, StoreView};
 use nacre_proto::messages::PoolSpace;
 use nacre_proto::messages::part::Part;
@@ -18,12 +18,20 @@ pub struct StaleView<'a> {
     /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to
     /// copy it.
     reads_now: bool,
+    /// The store shows whole objects of an erasure-coded pool: what is missing here of their bytes is not what
+    /// is missing of them.
+    is_whole: bool,
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
 
 impl<'a> StaleView<'a> {
-    pub fn new(store: &'a dyn StoreView, missing: &'a Missing, reads_now: bool) -> StaleView<'a> {
-        StaleView { store, missing, reads_now, looked_at: RefCell::default() }
+    pub fn new(
+        store: &'a dyn StoreView,
+        missing: &'a Missing,
+        reads_now: bool,
+        is_whole: bool,
+    ) -> StaleView<'a> {
+        StaleView { store, missing, reads_now, is_whole, looked_at: RefCell::default() }
     }
     /// Missing parts that an operation needed. If there are any, its outcome means nothing.
     pub fn into_examined(self) -> BTreeMap<ObjectId, Part> {
@@ -38,7 +46,10 @@ impl<'a> StaleView<'a> {
     fn need(&self, id: &StoredId, part: &Part) -> Result<(), ReadError> {
         let StoredId::Object(object) = id else { return Ok(()) };
         let Some(stale) = self.missing.get(object) else { return Ok(()) };
-        let lacking = stale.part.intersection(part);
+        let mut lacking = stale.part.intersection(part);
+        if self.is_whole {
+            lacking.data = IntervalSet::new();
+        }
         if lacking.is_empty() { Ok(()) } else { Err(self.refuse(object, &lacking)) }
     }
     /// The data that a read of these extents needs.

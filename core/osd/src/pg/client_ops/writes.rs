@@ -1,7 +1,11 @@
 //! Writes: appended to the log, sent to the whole acting set, and acknowledged when all of it has them.
 
 use super::{ClientOps, InFlight, Scope, Unwritten, write_reply};
-use crate::ops::{Done, Env, ObjectChange};
+use crate::ops::{Done, Env, Fetched, ObjectChange};
+use crate::pg::active::Member;
+use crate::pg::backend::Shards;
+use crate::pg::backend::erasure::encode::{Needed, ShardWrites, encode, needed};
+use crate::pg::backend::erasure::index;
 use crate::pg::history::History;
 use crate::pg::history::dups::dup_of;
 use crate::pg::record::RecordChanges;
@@ -10,6 +14,7 @@ use crate::pg::snap_trim::SnapTrim;
 use crate::pg::{ClientOp, Ctx, PgEffect, WhenStored};
 use crate::throttle::write_credit::bytes_for;
 use nacre_base::{IntervalSet, OsdId, Version};
+use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, RepOp};
 use nacre_proto::transaction::Transaction;
@@ -26,6 +31,7 @@ impl ClientOps {
         mut op: Box<ClientOp>,
         env: Env,
         done: Done,
+        fetched: &Fetched,
     ) {
         op.steps.sent = Some(ctx.now.mono);
         if !done.change.others.is_empty() {
@@ -48,7 +54,7 @@ impl ClientOps {
             outputs: if env.return_vector || result < 0 { outputs } else { Vec::new() },
         };
         pg.stats.note_write(op.request.ops.iter().map(|item| item.data.len() as u64).sum());
-        if let Err(unwritten) = self.submit(pg, ctx, entry, change, Some(op))
+        if let Err(unwritten) = self.submit(pg, ctx, entry, change, (Some(op), fetched))
             && let (Some(op), error) = *unwritten
         {
             self.fail(pg, ctx, op, &error);
@@ -61,11 +67,21 @@ impl ClientOps {
         &mut self,
         pg: &mut Scope<'_>,
         ctx: &mut Ctx<'_>,
-        entry: LogEntry,
-        change: ObjectChange,
-        op: Option<Box<ClientOp>>,
+        mut entry: LogEntry,
+        mut change: ObjectChange,
+        (op, fetched): (Option<Box<ClientOp>>, &Fetched),
     ) -> Result<(), Unwritten> {
         let (version, head) = (entry.version, entry.object.to_head());
+        let mut shards = None;
+        match pg.encode(ctx, &change, fetched) {
+            Err(error) => return Err(Box::new((op, error))),
+            Ok(None) => {}
+            Ok(Some(encoded)) => {
+                entry.acts = acts_of(&encoded.columns, &entry.object);
+                change.txn = encoded.columns;
+                shards = Some(encoded.shards);
+            }
+        }
         let lacking = |object: &ObjectId| pg.members.values().any(|m| m.missing.lacks_meta(object));
         let members_lack_some = pg.members.values().any(|member| !member.missing.is_empty());
         let metas = match members_lack_some.then(|| metas_after(ctx.store, &change.txn, &lacking)) {
@@ -99,7 +115,7 @@ impl ClientOps {
             .log
             .trim_point(ctx.budget.log_limits(), pg.history.dups.memory(), pg.interval.has_absent_members())
             .map_or(pg.history.info.log_tail, |v| v.min(pg.history.info.committed_to));
-        let plan = pg.backend.plan_write(RepOp {
+        let write = RepOp {
             entry,
             previous,
             committed_to: pg.history.info.committed_to,
@@ -107,11 +123,14 @@ impl ClientOps {
             objects: pg.history.info.objects,
             clones: pg.history.info.clones,
             bytes: pg.history.info.bytes,
-            txn: change.txn,
+            txn: if shards.is_some() { Transaction::new() } else { change.txn },
             metas,
-        });
+        };
+        let bytes = |txns: &Vec<Transaction>| txns.iter().map(bytes_for).max().unwrap_or_default();
+        let bytes = shards.as_ref().map_or_else(|| bytes_for(&write.txn), bytes);
+        let plan = pg.backend.plan_write(write, shards.map(|shards| (shards, pg.held_shards())));
         let me = pg.history.me;
-        let credit = ctx.budget.credits.send(bytes_for(&plan.write().txn));
+        let credit = ctx.budget.credits.send(bytes);
         if let Some(recount) = pg.recount {
             recount.note_write(&head, change.objects, change.clones, change.bytes);
         }
@@ -189,6 +208,43 @@ impl ClientOps {
     }
 }
 
+impl Scope<'_> {
+    fn held_shards(&self) -> Shards {
+        let others = self.members.keys().map(|osd| (*osd, self.interval.shard_of(*osd))).collect();
+        Shards { own: self.history.info.shard, others }
+    }
+    /// What each shard does in a write; None in a replicated pool.
+    fn encode(
+        &self,
+        ctx: &Ctx<'_>,
+        change: &ObjectChange,
+        fetched: &Fetched,
+    ) -> Result<Option<ShardWrites>, ReadError> {
+        let Some(geometry) = self.backend.geometry() else { return Ok(None) };
+        let lacks = |shard: usize, object: &ObjectId, columns: &IntervalSet| {
+            let part = Part { data: columns.clone(), ..Part::default() };
+            let holds = |osd: &OsdId| index(self.interval.shard_of(*osd)) == Some(shard);
+            let of_member =
+                |(osd, member): (&OsdId, &Member)| holds(osd) && member.missing.lacks(object, &part);
+            holds(&self.history.me) && self.history.missing.lacks(object, &part)
+                || self.members.iter().any(of_member)
+        };
+        encode(geometry, ctx.store, &change.txn, fetched, &lacks).map(Some)
+    }
+    /// Which old bytes a write needs that were not fetched.
+    pub(super) fn needed_to_encode(
+        &self,
+        ctx: &Ctx<'_>,
+        change: &ObjectChange,
+        fetched: &Fetched,
+    ) -> Result<Option<Needed>, ReadError> {
+        match self.backend.geometry() {
+            Some(geometry) => needed(geometry, ctx.store, &change.txn, fetched),
+            None => Ok(None),
+        }
+    }
+}
+
 impl History {
     /// Makes `txn`, a member's part of a write, its transaction with the record. Gives the objects whose
     /// missing parts changed.
@@ -201,6 +257,8 @@ impl History {
     ) -> BTreeSet<ObjectId> {
         let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.pg);
+        self.save_undo(entry, txn);
+        self.drop_undo(ctx.store, self.info.committed_to, txn);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = match entry.reverted() {
             Some((part, to)) if to == self.me => self.take_reverted(ctx.store, entry, part, txn),

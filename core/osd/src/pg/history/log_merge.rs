@@ -11,7 +11,7 @@ use super::{History, Update};
 use crate::object_info::ObjectInfo;
 use crate::pg::mark_lost::revert_here;
 use crate::snap_index;
-use nacre_base::{Epoch, KeyRanges, OsdId, SnapId, Version};
+use nacre_base::{Epoch, KeyRanges, OsdId, ShardId, SnapId, Version};
 use nacre_machine::StoreView;
 use nacre_proto::messages::part::{Act, Dirty, Origin, Part, Stale};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgInfo, PgLog};
@@ -28,12 +28,34 @@ pub struct LogMerger<'a> {
     pub noted: BTreeSet<ObjectId>,
     /// Whether objects are here once `txn` is done, where that differs from the store.
     here: BTreeMap<ObjectId, bool>,
+    /// Objects that `txn` takes back to what they were: the store shows them as they are.
+    restored: BTreeMap<ObjectId, ObjectInfo>,
+    /// Entries after that version may have to be undone, in this shard.
+    pub undo_after: Option<(ShardId, Version)>,
 }
 
 impl<'a> LogMerger<'a> {
     pub fn new(me: OsdId, store: &'a dyn StoreView, missing: &'a mut Missing) -> LogMerger<'a> {
         let (txn, noted, here) = (Transaction::new(), BTreeSet::new(), BTreeMap::new());
-        LogMerger { me, store, missing, txn, noted, here }
+        let (restored, undo_after) = (BTreeMap::new(), None);
+        LogMerger { me, store, missing, txn, noted, here, restored, undo_after }
+    }
+
+    pub fn store(&self) -> &dyn StoreView {
+        self.store
+    }
+    pub fn lacking(&self, object: &ObjectId) -> Option<&Stale> {
+        self.missing.get(object)
+    }
+    /// The object is here again as it was earlier, and lacks what it lacked then.
+    pub fn note_restored(&mut self, object: &ObjectId, info: Option<ObjectInfo>, lacking: Option<Stale>) {
+        self.restored.extend(info.map(|info| (object.clone(), info)));
+        self.here.insert(object.clone(), true);
+        match lacking {
+            Some(stale) => self.missing.set(object.clone(), stale),
+            None => drop(self.missing.forget(object)),
+        }
+        self.noted.insert(object.clone());
     }
 
     /// An object that cannot be read is not here.
@@ -50,6 +72,9 @@ impl<'a> LogMerger<'a> {
         }
     }
     fn info(&self, object: &ObjectId) -> Option<ObjectInfo> {
+        if let Some(info) = self.restored.get(object) {
+            return Some(info.clone());
+        }
         ObjectInfo::load(self.store, object).ok().flatten()
     }
     fn is_readable(&self, object: &ObjectId) -> bool {
@@ -87,6 +112,7 @@ impl<'a> LogMerger<'a> {
             self.txn.push(object.clone(), Change::Remove);
             self.here.insert(object.clone(), false);
         }
+        self.restored.remove(object);
         self.missing.forget(object);
         self.noted.insert(object.clone());
     }
@@ -120,6 +146,7 @@ impl<'a> LogMerger<'a> {
     /// The object becomes what is here of another one, and lacks what that lacks.
     fn copy(&mut self, object: &ObjectId, from: &ObjectId, need: Version) {
         self.txn.push(object.clone(), Change::CloneFrom(from.clone().into()));
+        self.restored.remove(object);
         self.here.insert(object.clone(), true);
         self.lack_as(object, from, need);
     }
@@ -226,6 +253,7 @@ impl<'a> LogMerger<'a> {
                 self.miss_whole(object, *prior);
             }
         }
+        self.save_undo(entry);
         // Clones are of what there was before the entry, wherever they stand in it.
         for (object, _, _, acts) in &objects {
             if let Some(Act::CloneFrom(from)) = acts.first() {
@@ -286,8 +314,12 @@ impl History {
         let mut changes = RecordChanges::new(self.pg);
         merge.divergent.iter().for_each(|entry| changes.no_entry(entry.version));
         merge.new.iter().for_each(|entry| changes.entry(entry));
+        let shard = self.info.shard;
         let mut merger = LogMerger::new(self.me, store, &mut self.missing);
-        merger.undo_divergent(&merge.divergent);
+        let divergent =
+            if shard.is_some() { merger.restore(shard, merge.divergent) } else { merge.divergent };
+        merger.undo_divergent(&divergent);
+        merger.undo_after = shard.is_some().then_some((shard, log.info.committed_to));
         merge.new.iter().for_each(|entry| merger.add_entry(entry));
         let (txn, objects) = (merger.txn, merger.noted);
         self.record_missing(&objects, &mut changes);
@@ -306,6 +338,7 @@ impl History {
             interval_started: interval,
             incomplete: false,
             pg_num: self.info.pg_num,
+            shard: self.info.shard,
             dirty_from: self.info.dirty_from.min(log.info.last_update),
             dirty_objects: self.info.dirty_objects,
             ..log.info

@@ -20,6 +20,7 @@ pub mod range;
 pub mod record;
 
 use crate::ops::ObjectChange;
+use crate::pg::backend::erasure::undo::UndoState;
 use dirty_map::UnappliedDirty;
 use dups::{DupLog, dup_of};
 use log::{Log, part_for};
@@ -47,6 +48,7 @@ pub struct History {
     pub is_untrusted: bool,
     /// What this turn changed in the dirty map.
     dirty: UnappliedDirty,
+    pub undo: UndoState,
 }
 
 /// What must be stored with a change of the history, and the objects that it changes.
@@ -60,7 +62,8 @@ impl History {
     pub fn new(pg: PgId, me: OsdId, record: Record) -> History {
         let Record { info, log, dups, missing, is_untrusted } = record;
         let range = PgRange::new(pg, info.pg_num);
-        History { pg, me, range, info, log, dups, missing, is_untrusted, dirty: UnappliedDirty::default() }
+        let (dirty, undo) = (UnappliedDirty::default(), UndoState::loaded(info.last_update));
+        History { pg, me, range, info, log, dups, missing, is_untrusted, dirty, undo }
     }
     /// Another record takes the place of this one.
     pub fn replace(&mut self, record: Record) {

@@ -13,6 +13,7 @@ mod sources;
 
 use super::active::Member;
 use super::backend::Backend;
+use super::backend::erasure::{Holder, index};
 use super::client_ops::ClientOps;
 use super::completeness::Completeness;
 use super::history::clone_overlap::{self, CloneOverlap};
@@ -237,7 +238,7 @@ impl Recovery {
 
 /// The parts of the placement group that recovery works on.
 pub struct Scope<'a> {
-    pub backend: Backend,
+    pub backend: &'a Backend,
     pub interval: &'a Interval,
     pub history: &'a mut History,
     pub pending: &'a mut Pending,
@@ -269,9 +270,21 @@ impl Scope<'_> {
         let view = Completeness { me: *me, interval: self.interval, own, members: Some(self.members) };
         self.remap.update(ctx, *pg, view, recovery, info);
     }
-    /// Whether this OSD has a part that a member lacks of an object.
-    fn can_push(&self, lacking: &Missing, object: &ObjectId) -> bool {
-        self.backend.can_push(&self.history.missing, lacking, object)
+    /// What of a part that a member lacks of an object this OSD has, or can compute.
+    fn pushable(&self, osd: OsdId, object: &ObjectId, part: Part) -> Part {
+        let holders = if self.backend.is_erasure() { self.shard_holders() } else { Vec::new() };
+        let shard = self.interval.shard_of(osd);
+        self.backend.pushable(&self.history.missing, &holders, (object, part, shard))
+    }
+    fn can_push(&self, osd: OsdId, lacking: &Missing, object: &ObjectId) -> bool {
+        !self.pushable(osd, object, lacking.part(object)).is_empty()
+    }
+    /// All members, in an erasure-coded pool.
+    fn shard_holders(&self) -> Vec<Holder<'_>> {
+        let own = [(self.history.me, &self.history.missing)];
+        let others = self.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let holder = |(osd, missing)| Some(Holder { shard: index(self.interval.shard_of(osd))?, missing });
+        own.into_iter().chain(others).filter_map(holder).collect()
     }
 }
 
@@ -392,7 +405,7 @@ impl Recovery {
                 let key = (object.clone(), *osd);
                 if member.missing.lacks(object, part)
                     && !self.pushes.contains_key(&key)
-                    && pg.can_push(&member.missing, object)
+                    && pg.can_push(*osd, &member.missing, object)
                 {
                     pushes.push((key, part.clone()));
                 }
@@ -455,8 +468,8 @@ impl Recovery {
         self.pulls.insert(id, Pull { object, part: part.clone(), from, tried, since: now, slot });
         if from.osd == pg.history.me {
             let (salvaged, common) = (SalvagedExtents::default(), Ok(CloneOverlap::new()));
-            let purpose = Purpose::Renamed;
-            let request = PushRequest { id, object: asked, part, purpose, salvaged, common };
+            let (purpose, shard) = (Purpose::Renamed, pg.history.info.shard);
+            let request = PushRequest { id, object: asked, part, purpose, shard, salvaged, common };
             self.make_push(pg, ctx, request);
         } else {
             ctx.out.push(PgEffect::ask(from.osd, PgMsg::Pull { id, object: asked, part }));
@@ -577,11 +590,15 @@ impl Recovery {
         let lacking = member.missing.part(&object);
         let mut part = lacking.intersection(part);
         part.meta = lacking.meta;
+        let shard = pg.interval.shard_of(osd);
+        if pg.backend.is_erasure() {
+            part = pg.pushable(osd, &object, part);
+        }
         let id = self.next_id();
         self.pushes.insert((object.clone(), osd), PushOp { id, push: None, since: now, slot, failed: false });
         let common = self.member_overlap(ctx.store, pg.history, pg.members, osd, &object, &part.data);
         let (salvaged, purpose) = (SalvagedExtents::default(), Purpose::Pushed(osd));
-        self.make_push(pg, ctx, PushRequest { id, object, part, purpose, salvaged, common });
+        self.make_push(pg, ctx, PushRequest { id, object, part, purpose, shard, salvaged, common });
     }
 
     fn push_ready(&mut self, ctx: &mut Ctx<'_>, osd: OsdId, push: Box<Push>) {
@@ -677,7 +694,7 @@ impl Pg {
     pub(super) fn recovery_parts(&mut self) -> Option<(&mut Recovery, Scope<'_>)> {
         let Phase::Active(active) = &mut self.phase else { return None };
         let scope = Scope {
-            backend: self.backend,
+            backend: &self.backend,
             interval: &self.interval,
             history: &mut self.history,
             pending: &mut self.pending,

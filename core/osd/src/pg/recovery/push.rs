@@ -8,6 +8,8 @@
 
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
+use crate::pg::backend::erasure::gather::{GatherRequest, Want};
+use crate::pg::backend::erasure::index;
 use crate::pg::history::clone_overlap::{self, CloneOverlap};
 use crate::pg::history::{History, Update};
 use crate::pg::pending::Pending;
@@ -18,7 +20,7 @@ use crate::pg::{Ctx, Pg, PgEffect, Phase, WhenStored};
 use crate::snap_index;
 use crate::throttle::write_credit::{has_space, has_space_to_replace};
 use bytes::Bytes;
-use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, PgId, SnapId, key_after};
+use nacre_base::{IntervalSet, KeyRanges, Name, OsdId, PgId, ShardId, SnapId, key_after};
 use nacre_machine::{Level, ReadError, SalvagedExtents, StoreView};
 use nacre_proto::messages::part::{Meta, Part};
 use nacre_proto::messages::peer::{PgMsg, Push};
@@ -116,6 +118,8 @@ pub struct PushRequest {
     pub object: ObjectId,
     pub part: Part,
     pub purpose: Purpose,
+    /// Of an erasure-coded pool, the shard that is to be sent.
+    pub shard: ShardId,
     /// Salvaged bytes, which need not be read.
     pub salvaged: SalvagedExtents,
     /// What the receiver takes from clones that it has.
@@ -138,11 +142,16 @@ impl PushReads {
         (history, pending): (&History, &mut Pending),
         request: PushRequest,
     ) -> Outcome {
-        let PushRequest { id, object, part, purpose, salvaged, common } = request;
+        let PushRequest { id, object, part, purpose, shard, salvaged, common } = request;
         let wanted = part.data.clone();
+        let is_shard = history.info.shard.is_some();
         let readable = common.and_then(|common| {
-            let readable =
-                history.readable(ctx.store, &pending.unapplied, &object, part, &salvaged, &common)?;
+            let readable = match is_shard {
+                true => history.readable_shard(ctx.store, &pending.unapplied, &object, part)?,
+                false => {
+                    history.readable(ctx.store, &pending.unapplied, &object, part, &salvaged, &common)?
+                }
+            };
             Ok(readable.map(|(part, extents)| (part, extents, common)))
         });
         match readable {
@@ -159,6 +168,14 @@ impl PushReads {
                 }
                 let number = pending.next_read();
                 let (object, extents) = (read.object.clone(), read.extents.clone());
+                if is_shard {
+                    // Only the primary knows what others have: it asks for nothing but metadata.
+                    let Some(shard) = index(shard) else { return read.failed() };
+                    self.reads.insert(number, read);
+                    let want = Want::Shard(shard, extents);
+                    pending.gathers.push(GatherRequest { read: number, object, want });
+                    return Outcome::Reading;
+                }
                 self.reads.insert(number, read);
                 ctx.out.push(PgEffect::Read {
                     read: number,
@@ -208,7 +225,8 @@ impl PushRead {
         part.data.subtract(&unknown(block, of_block));
         salvaged.0.extend(of_block.0.iter().cloned());
         let (id, object, purpose) = (self.id, self.object.clone(), self.purpose);
-        Some(PushRequest { id, object, part, purpose, salvaged, common: Ok(CloneOverlap::new()) })
+        let (shard, common) = (ShardId::NONE, Ok(CloneOverlap::new()));
+        Some(PushRequest { id, object, part, purpose, shard, salvaged, common })
     }
 }
 
@@ -269,6 +287,36 @@ impl History {
         Ok(Some((part, extents)))
     }
 
+    /// The same of a shard, of which all bytes can be gathered: what there is of ours says nothing of it.
+    fn readable_shard(
+        &self,
+        store: &dyn StoreView,
+        unapplied: &Unapplied,
+        object: &ObjectId,
+        mut part: Part,
+    ) -> Result<Option<Readable>, ReadError> {
+        if self.missing.lacks_meta(object) || unapplied.contains(object) {
+            return Ok(None);
+        }
+        let Some(stat) = store.stat(&StoredId::Object(object.clone()))? else { return Ok(None) };
+        let (mut data, mut extents, mut left) = (IntervalSet::new(), Vec::new(), PART_DATA);
+        for range in part.data.iter() {
+            let end = range.end.min(stat.size);
+            let len = end.saturating_sub(range.start).min(left);
+            if len > 0 {
+                extents.push((range.start, len));
+                left -= len;
+            }
+            if range.start + len < end {
+                data.insert(range.start..range.start + len);
+                break;
+            }
+            data.insert(range);
+        }
+        part.data = data;
+        Ok((!part.is_empty()).then_some((part, extents)))
+    }
+
     /// None if the object is gone, or changes in this turn.
     fn push_message(
         &self,
@@ -285,6 +333,10 @@ impl History {
         let meta = if part.meta { Some(load_meta(store, &stored)?) } else { None };
         let read = extents.iter().zip(data).map(|((offset, _), data)| (*offset, data));
         let mut writes: Vec<(u64, Bytes)> = read.filter(|(_, data)| !data.is_empty()).collect();
+        if self.info.shard.is_some() {
+            // Which bytes were never written is not known of another shard.
+            writes.retain(|(_, data)| data.iter().any(|byte| *byte != 0));
+        }
         if !salvaged.0.is_empty() {
             writes.extend(of_part(&salvaged, &part));
             writes.sort_by_key(|(offset, _)| *offset);
@@ -441,7 +493,8 @@ impl Pg {
         let purpose = Purpose::Pulled(from);
         let outcome = if self.interval.primary == Some(from) && self.has_authoritative_log() {
             let (salvaged, common) = (SalvagedExtents::default(), Ok(CloneOverlap::new()));
-            self.make_push(ctx, PushRequest { id, object, part, purpose, salvaged, common })
+            let shard = ShardId::NONE;
+            self.make_push(ctx, PushRequest { id, object, part, purpose, shard, salvaged, common })
         } else {
             Outcome::Failed { id, object, purpose }
         };

@@ -4,6 +4,7 @@
 use super::{Recovery, Scope};
 use crate::ops::clone_of;
 use crate::pg::active::Member;
+use crate::pg::backend::erasure::{decodable, index};
 use crate::pg::history::History;
 use crate::pg::history::clone_overlap::{self, CloneOverlap};
 use crate::pg::history::missing::Missing;
@@ -52,6 +53,15 @@ impl Recovery {
         let others: Vec<(OsdId, &Missing)> = holders.filter(|(osd, _)| map.is_up(*osd)).collect();
         let under = |osd| RecoverySource { osd, snap: object.snap };
         let is_tried = |osd| tried.contains(&under(osd));
+        if let Some(geometry) = pg.backend.geometry()
+            && !part.meta
+        {
+            // Our own shard is computed from the others.
+            let (me, shard) = (pg.history.me, index(pg.history.info.shard)?);
+            let data = decodable(&geometry.code, &pg.shard_holders(), object, &part.data, shard);
+            let has = Part { data, omap: part.omap.clone(), ..Part::default() };
+            return (!is_tried(me) && !has.is_empty()).then_some((under(me), has));
+        }
         let best = pg.backend.recovery_source(others.iter().copied(), object, part, is_tried);
         let best = best.map(|(osd, has)| (under(osd), has));
         if best.is_some() || part.meta {
@@ -118,7 +128,7 @@ impl Recovery {
             let send = self.pushes.get(&(object.clone(), osd));
             let comes = match send {
                 Some(send) => !send.failed,
-                None => pg.can_push(missing, object),
+                None => pg.can_push(osd, missing, object),
             };
             older = Some(object).filter(|_| comes);
             if comes && send.is_none() && !waits && !pg.pending.unapplied.contains(object) {

@@ -83,7 +83,7 @@ pub struct ScrubRecord {
 
 /// The parts of the placement group that a scrub works on.
 pub struct Scope<'a> {
-    pub backend: Backend,
+    pub backend: &'a Backend,
     pub interval: &'a Interval,
     pub history: &'a mut History,
     pub pending: &'a mut Pending,
@@ -304,7 +304,7 @@ impl Pg {
     fn scrub_parts(&mut self) -> Option<(&mut Scrub, Scope<'_>)> {
         let Phase::Active(active) = &mut self.phase else { return None };
         let scope = Scope {
-            backend: self.backend,
+            backend: &self.backend,
             interval: &self.interval,
             history: &mut self.history,
             pending: &mut self.pending,
@@ -625,7 +625,7 @@ impl Scrub {
         match what {
             Asked::Names { to, clones } => self.take_names(pg, ctx, answers, to, clones),
             Asked::Copies => self.take_copies(pg, ctx, answers),
-            Asked::Data { offset, len } => self.take_data(answers, offset, len),
+            Asked::Data { offset, len } => self.take_data(pg.backend, answers, offset, len),
             Asked::Omap { from, to } => self.take_omap(answers, from, to),
         }
         ctx.budget.scrub.pause(id, now, now.since(since));
@@ -699,7 +699,7 @@ impl Scrub {
         }
     }
 
-    fn take_data(&mut self, answers: BTreeMap<OsdId, ScrubAnswer>, offset: u64, len: u64) {
+    fn take_data(&mut self, backend: &Backend, answers: BTreeMap<OsdId, ScrubAnswer>, offset: u64, len: u64) {
         let Some(exam) = self.running.as_deref_mut().and_then(|running| running.exam.as_mut()) else {
             return;
         };
@@ -708,6 +708,7 @@ impl Scrub {
             let digests = exam.chains.entry(*osd).or_insert((Some(u32::MAX), Some(u32::MAX)));
             digests.0 = digests.0.and(chain_of(sum));
         }
+        let sums = backend.comparable(sums);
         if !is_gone(&sums) && !is_same(&sums) {
             exam.content.data.push((offset..offset + len, sums));
         }
@@ -746,7 +747,9 @@ impl Scrub {
             }
             ScrubAnswer::Sum(_) => None,
         });
-        let Some((bad, mut plan)) = pg.backend.scrub_verdict(&copies.collect(), &exam.content, me) else {
+        let copies = copies.collect();
+        let shard_of = |osd| pg.interval.shard_of(osd);
+        let Some((bad, mut plan)) = pg.backend.scrub_verdict(&copies, &exam.content, me, &shard_of) else {
             return;
         };
         match exam.written {

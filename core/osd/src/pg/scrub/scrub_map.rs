@@ -198,7 +198,11 @@ pub fn check_clones(ctx: &Ctx<'_>, objects: &[ObjectId]) -> Vec<(ObjectId, BadSn
             let errors = match known.get(snap) {
                 None => is::snaps::HEADLESS_CLONE,
                 Some(info) => {
-                    let size = ctx.store.stat(&clone.clone().into()).ok().flatten().map(|stat| stat.size);
+                    let sharded =
+                        ObjectInfo::load(ctx.store, &clone).ok().flatten().and_then(|info| info.erasure);
+                    let stored =
+                        || ctx.store.stat(&clone.clone().into()).ok().flatten().map(|stat| stat.size);
+                    let size = sharded.map(|sharded| sharded.size).or_else(stored);
                     if size.is_some_and(|size| size != info.size) { is::snaps::SIZE } else { 0 }
                 }
             };

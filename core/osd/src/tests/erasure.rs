@@ -1,0 +1,309 @@
+//! Erasure-coded pools.
+
+use super::world::World;
+use super::{break_something, read, repair_everything, seeds, write};
+use bytes::Bytes;
+use nacre_base::{OsdId, Rng, ShardId, SnapId};
+use nacre_proto::transaction::StoredId;
+use nacre_proto::types::{Extent, Op};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn erasure(seed: u64, osds: usize, k: u8, m: u8, pg_num: u32) -> World {
+    let mut w = World::new(seed, osds, k + m, k, pg_num);
+    w.make_erasure(k, m);
+    w.run_until("clean", World::all_clean);
+    w
+}
+fn write_at(offset: u64, data: Vec<u8>) -> Vec<Op> {
+    vec![Op::Write { extent: Extent::new(offset, data.len() as u64), data: data.into() }]
+}
+fn bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
+    (0..len).map(|_| rng.below(255) as u8 + 1).collect()
+}
+fn content(w: &mut World, name: &str) -> Vec<u8> {
+    w.run_ops(name, read()).ops[0].data.to_vec()
+}
+/// What is stored for undoing writes, on all disks.
+fn undo_copies(w: &World) -> usize {
+    let is_undo = |id: &&StoredId| matches!(id, StoredId::Shard(ShardId(64..), _));
+    let running = w.nodes.iter().filter(|node| node.osd.is_some());
+    running.map(|node| node.view.records.keys().filter(is_undo).count()).sum()
+}
+
+#[test]
+fn objects_are_read_back_whole_and_with_any_shard_away() {
+    let mut rng = Rng::new(7);
+    let mut w = erasure(1, 3, 2, 1, 2);
+    let large = bytes(&mut rng, 30_000);
+    assert_eq!(w.run_ops("small", write("hello")).result, 0);
+    assert_eq!(w.run_ops("large", vec![Op::WriteFull { data: large.clone().into() }]).result, 0);
+    for away in 0..3 {
+        w.kill(away);
+        w.run_until("it is away", |w| !w.map.is_up(OsdId(away as i32)));
+        assert_eq!(content(&mut w, "small"), b"hello");
+        assert!(content(&mut w, "large") == large, "osd.{away} is away");
+        w.start(away);
+        w.run_until("clean", World::all_clean);
+    }
+    // A third of the object and a bit is on each device.
+    let stored = w.nodes[0].view.records.iter().filter(|(id, _)| matches!(id, StoredId::Shard(..)));
+    assert!(stored.map(|(_, record)| record.data.len()).max().unwrap() < 20_000);
+}
+
+#[test]
+fn writes_of_all_kinds_give_what_they_give_in_a_replicated_pool() {
+    let mut rng = Rng::new(3);
+    let mut w = erasure(2, 5, 3, 2, 1);
+    let mut model = Vec::new();
+    for _ in 0..60 {
+        let (at, len) = (rng.below(30_000), 1 + rng.below(9_000));
+        let resize = |model: &mut Vec<u8>, size: u64| model.resize(size as usize, 0);
+        let ops = match rng.below(7) {
+            0 => {
+                let data = bytes(&mut rng, len);
+                model.extend(&data);
+                vec![Op::Append { data: data.into() }]
+            }
+            1 => {
+                resize(&mut model, at);
+                vec![Op::Truncate { size: at, truncate_size: 0, truncate_seq: 0 }]
+            }
+            2 => {
+                let size = model.len() as u64;
+                if at + len < size {
+                    model[at as usize..(at + len) as usize].fill(0);
+                } else if at < size {
+                    resize(&mut model, at);
+                }
+                vec![Op::Zero { off: at, len }]
+            }
+            3 if rng.chance(300) => {
+                model = bytes(&mut rng, len);
+                vec![Op::WriteFull { data: model.clone().into() }]
+            }
+            _ => {
+                let data = bytes(&mut rng, len);
+                let size = (model.len() as u64).max(at + len);
+                resize(&mut model, size);
+                model[at as usize..(at + len) as usize].copy_from_slice(&data);
+                write_at(at, data)
+            }
+        };
+        assert_eq!(w.run_ops("o", ops).result, 0);
+        if rng.chance(300) {
+            assert!(content(&mut w, "o") == model);
+        }
+        if rng.chance(100) {
+            let away = rng.below(5) as usize;
+            w.kill(away);
+            w.run_until("it is away", |w| !w.map.is_up(OsdId(away as i32)));
+            assert!(content(&mut w, "o") == model, "osd.{away} is away");
+            w.start(away);
+        }
+    }
+    repair_everything(&mut w);
+    assert!(content(&mut w, "o") == model);
+}
+
+#[test]
+fn writes_while_a_member_is_away_reach_it_when_it_returns() {
+    let mut rng = Rng::new(4);
+    for away in 0..3 {
+        let mut w = erasure(away as u64, 3, 2, 1, 1);
+        let mut model = bytes(&mut rng, 20_000);
+        w.run_ops("o", vec![Op::WriteFull { data: model.clone().into() }]);
+        w.run_ops("gone", write("x"));
+        w.kill(away);
+        for _ in 0..5 {
+            let (at, data) = (rng.below(15_000), bytes(&mut rng, 3000));
+            model[at as usize..at as usize + 3000].copy_from_slice(&data);
+            assert_eq!(w.run_ops("o", write_at(at, data)).result, 0);
+        }
+        w.run_ops("gone", vec![Op::Delete]);
+        w.run_ops("new", write("y"));
+        w.start(away);
+        w.run_until("clean", World::all_clean);
+        for other in (0..3).filter(|other| *other != away) {
+            w.kill(other);
+            w.run_until("it is away", |w| !w.map.is_up(OsdId(other as i32)));
+            assert!(content(&mut w, "o") == model, "without osd.{other}");
+            assert_eq!(content(&mut w, "new"), b"y");
+            assert_eq!(w.run_ops("gone", read()).result, -2);
+            w.start(other);
+            w.run_until("clean", World::all_clean);
+        }
+    }
+}
+
+#[test]
+fn what_only_some_members_have_is_taken_back() {
+    for seed in 0..12 {
+        let mut w = erasure(seed, 3, 2, 1, 1);
+        w.run_ops("o", vec![Op::WriteFull { data: vec![1; 12_000].into() }]);
+        w.run_for(Duration::from_secs(1));
+        // The disk of one member is slow: it never has what the others have.
+        w.slow_disk(seed as usize % 3, Duration::from_secs(50));
+        let written = w.submit("o", write_at(2000, vec![2; 9000]));
+        w.run_for(Duration::from_millis(20 + seed * 3));
+        assert!(!w.replies.contains_key(&written), "not all members have it");
+        (0..3).for_each(|node| w.kill(node));
+        (0..3).for_each(|node| w.start(node));
+        w.run_until("clean", World::all_clean);
+        assert_eq!(w.reply(written).result, 0);
+        let mut expected = vec![1; 12_000];
+        expected[2000..11_000].fill(2);
+        assert!(content(&mut w, "o") == expected);
+    }
+}
+
+#[test]
+fn nothing_is_kept_for_undo_once_all_members_have_it() {
+    let mut w = erasure(5, 3, 2, 1, 2);
+    for n in 0..30 {
+        w.run_ops(&format!("o{}", n % 5), write_at(n * 500, vec![n as u8 + 1; 700]));
+    }
+    w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
+}
+
+#[test]
+fn snapshots_keep_what_was() {
+    let mut rng = Rng::new(9);
+    let mut w = erasure(6, 4, 2, 2, 1);
+    let first = bytes(&mut rng, 20_000);
+    w.run_ops("o", vec![Op::WriteFull { data: first.clone().into() }]);
+    w.write_under(1, &[1]);
+    let mut second = first.clone();
+    second[5000..9000].fill(7);
+    w.run_ops("o", write_at(5000, vec![7; 4000]));
+    assert!(content(&mut w, "o") == second);
+    let at_first = w.run_at(SnapId(1), "o", read()).ops[0].data.clone();
+    assert!(at_first == first);
+    w.kill(0);
+    w.run_until("it is away", |w| !w.map.is_up(OsdId(0)));
+    assert_eq!(w.run_ops("o", vec![Op::Rollback { snap: SnapId(1) }]).result, 0);
+    assert!(content(&mut w, "o") == first);
+    w.start(0);
+    w.run_until("clean", World::all_clean);
+    w.remove_snap(1);
+    w.write_under(1, &[]);
+    w.run_until("trimmed", |w| w.is_trimmed(1));
+    assert!(content(&mut w, "o") == first);
+}
+
+#[test]
+fn omap_is_refused_and_nothing_of_it_stored() {
+    let mut w = erasure(7, 3, 2, 1, 1);
+    let pairs = BTreeMap::from([("k".into(), Bytes::from("v"))]);
+    assert_eq!(w.run_ops("o", vec![Op::OmapSetVals(pairs)]).result, -95);
+    assert_eq!(w.run_ops("o", vec![Op::OmapClear]).result, -95);
+    assert_eq!(w.run_ops("o", read()).result, -2);
+}
+
+#[test]
+fn a_shard_moves_to_another_osd_and_an_osd_keeps_its_shard() {
+    let mut rng = Rng::new(10);
+    let mut w = erasure(8, 4, 2, 1, 1);
+    let data = bytes(&mut rng, 25_000);
+    w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+    for placed in [[0, 1, 3], [3, 0, 1], [2, 3, 1], [1, 2, 0]] {
+        w.place(vec![(0, placed.map(OsdId).into())]);
+        w.run_for(Duration::from_millis(500));
+        w.run_until("clean", World::all_clean);
+        w.run_for(Duration::from_secs(5));
+        assert!(content(&mut w, "o") == data, "{placed:?}");
+        let acting = w.map.pg_to_up_acting(w.map.pgs(super::world::POOL).next().unwrap()).acting;
+        let mut members: Vec<i32> = acting.iter().map(|osd| osd.0).collect();
+        members.sort_unstable();
+        let mut wanted = placed.to_vec();
+        wanted.sort_unstable();
+        assert_eq!(members, wanted);
+    }
+}
+
+/// As `super::torture`, with bytes at any places of objects.
+fn torture(seed: u64, (k, m): (u8, u8), rounds: u32) {
+    let osds = usize::from(k + m) + 1;
+    let mut w = erasure(seed, osds, k, m, 2);
+    let mut rng = Rng::new(seed ^ 0xec);
+    let names = ["a", "b", "c", "d"];
+    let mut model: BTreeMap<&str, Vec<u8>> = names.iter().map(|name| (*name, Vec::new())).collect();
+    let mut outstanding: BTreeMap<&str, (u64, Option<Vec<u8>>)> = BTreeMap::new();
+    for _ in 0..rounds {
+        for name in names {
+            if let Some((tid, after)) = outstanding.get(name).cloned() {
+                let Some(reply) = w.replies.remove(&tid) else { continue };
+                outstanding.remove(name);
+                match after {
+                    Some(after) => {
+                        assert!(reply.result == 0 || reply.result == -2, "seed {seed}: {name}");
+                        model.insert(name, after);
+                    }
+                    None => assert!(reply.ops[0].data == model[name], "seed {seed}: read of {name}"),
+                }
+            }
+            let mut after = model[name].clone();
+            let (at, len) = (rng.below(12_000) as usize, 1 + rng.below(5000) as usize);
+            let ops = match rng.below(8) {
+                0 => {
+                    after.clear();
+                    vec![Op::Delete]
+                }
+                1 => {
+                    let data = bytes(&mut rng, len as u64);
+                    after = data.clone();
+                    vec![Op::WriteFull { data: data.into() }]
+                }
+                2..=4 => {
+                    let data = bytes(&mut rng, len as u64);
+                    after.resize(after.len().max(at + len), 0);
+                    after[at..at + len].copy_from_slice(&data);
+                    write_at(at as u64, data)
+                }
+                _ => {
+                    let tid = w.submit(name, read());
+                    outstanding.insert(name, (tid, None));
+                    continue;
+                }
+            };
+            let tid = w.submit(name, ops);
+            outstanding.insert(name, (tid, Some(after)));
+        }
+        break_something(&mut w, &mut rng);
+        w.run_for(rng.duration(Duration::from_millis(1), Duration::from_millis(600)));
+    }
+    repair_everything(&mut w);
+    for (name, (tid, after)) in outstanding {
+        w.reply(tid);
+        model.extend(after.map(|after| (name, after)));
+    }
+    for (name, expected) in model {
+        let reply = w.run_ops(name, read());
+        assert!(reply.ops[0].data == expected, "seed {seed}: {name} at the end");
+    }
+    w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
+}
+
+#[test]
+fn no_acknowledged_bytes_are_lost_under_random_faults() {
+    for seed in seeds(6) {
+        torture(seed, [(2, 1), (2, 2), (3, 2)][seed as usize % 3], 40);
+    }
+}
+
+#[test]
+fn gathered_bytes_are_limited() {
+    let mut rng = Rng::new(11);
+    let mut w = erasure(9, 3, 2, 1, 1);
+    let data = bytes(&mut rng, 40_000);
+    for n in 0..4 {
+        w.run_ops(&format!("o{n}"), vec![Op::WriteFull { data: data.clone().into() }]);
+    }
+    w.kill(0);
+    w.run_until("it is away", |w| !w.map.is_up(OsdId(0)));
+    // More than a placement group gathers at a time, which it checks after every event.
+    let reads: Vec<u64> = (0..12).map(|n| w.submit(&format!("o{}", n % 4), read())).collect();
+    for read in reads {
+        assert!(w.reply(read).ops[0].data == data);
+    }
+}
