@@ -5,6 +5,7 @@ use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use nacre_base::errno;
 use nacre_crush::{CrushMap, ErasureStep};
 use nacre_erasure::profile::{Profile, RuleStep, Settings};
+use nacre_proto::maps::OsdMap;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -51,6 +52,21 @@ fn set(call: &mut Call<'_>) -> Outcome {
                  from the proposed profile {settings}"
             );
             return Err(refuse(errno::EPERM, text));
+        }
+        // What is stored could not be read any more, or would have other places.
+        let users = users(call.pending.map(), &name);
+        let encodes = |settings: &Settings| {
+            let mut settings = settings.clone();
+            settings.retain(|name, _| !name.starts_with("crush-") && name != "stripe_unit");
+            settings
+        };
+        if is_right && !users.is_empty() && encodes(&have) != encodes(&settings) {
+            let text = format!(
+                "{} pool(s) are using the erasure code profile '{name}': what they store is encoded by it, so \
+                 that it cannot be changed",
+                users.join(",")
+            );
+            return Err(refuse(errno::EBUSY, text));
         }
     }
     call.pending.edit(|inc| inc.new_erasure_code_profiles.insert(name, settings.0));
@@ -109,14 +125,19 @@ fn check(settings: &mut Settings, force: bool) -> Result<Profile, Refusal> {
     Ok(profile)
 }
 
+/// The names of the pools that use a profile.
+fn users(map: &OsdMap, profile: &str) -> Vec<String> {
+    let uses = map.pools.iter().filter(|(_, pool)| pool.is_erasure() && pool.erasure_code_profile == profile);
+    uses.filter_map(|(id, _)| map.pool_name(*id).map(String::from)).collect()
+}
+
 fn rm(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
     let map = call.pending.map().clone();
     if !map.erasure_code_profiles.contains_key(&name) {
         return Answer::said(format!("erasure-code-profile {name} does not exist"));
     }
-    let uses = map.pools.iter().filter(|(_, pool)| pool.is_erasure() && pool.erasure_code_profile == name);
-    let users: Vec<&str> = uses.filter_map(|(id, _)| map.pool_name(*id)).collect();
+    let users = users(&map, &name);
     if !users.is_empty() {
         let text = format!("{} pool(s) are using the erasure code profile '{name}'", users.join(","));
         return Err(refuse(errno::EBUSY, text));
@@ -143,7 +164,11 @@ fn create_rule(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Adds the rule that a profile describes.
-fn add_rule(crush: &mut CrushMap, name: &str, settings: &BTreeMap<String, String>) -> Result<u32, Refusal> {
+pub fn add_rule(
+    crush: &mut CrushMap,
+    name: &str,
+    settings: &BTreeMap<String, String>,
+) -> Result<u32, Refusal> {
     let mut settings = Settings(settings.clone());
     let profile = Profile::new(&mut settings).map_err(|error| refuse(error.errno, error.text))?;
     let setting = |name: &str| settings.get(name).filter(|value| !value.is_empty()).map(String::as_str);

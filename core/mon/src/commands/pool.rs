@@ -1,13 +1,15 @@
 //! Pools come, go and get names and applications.
 
-use super::{Answer, Call, Outcome, Refusal, Row, osdmap_dump, refuse, snaps};
+use super::{Answer, Call, Outcome, Refusal, Row, erasure, osdmap_dump, refuse, snaps};
 use crate::mon::Mon;
 use crate::pending_txn::PendingTxn;
 use crate::services::Options;
 use nacre_base::{Epoch, Now, PoolId, errno};
 use nacre_crush::CrushMap;
+use nacre_erasure::profile::{Profile, Settings};
 use nacre_proto::maps::{OsdMap, Pool, PoolKind, pool_flags};
 use nacre_proto::messages::{Message, PaxosVersion, PoolOp, PoolOpKind, PoolOpReply};
+use nacre_proto::types::cluster_format;
 use nacre_wire::to_vec;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub const COMMANDS: &[Row] = &[
     ("osd pool application get", "show the applications of pools", app_get),
 ];
 
+/// Chunks of one object: a shard's number has seven bits, of which one is for what is undone.
+const SHARDS_MAX: u64 = 63;
 /// Placement groups in one pool.
 const PG_NUM_MAX: u64 = 65_536;
 
@@ -52,6 +56,8 @@ struct Wish {
     rule: Option<String>,
     autoscale: Option<u8>,
     bulk: bool,
+    /// Of an erasure-coded pool.
+    profile: Option<String>,
 }
 
 /// Adds a pool to the pending transaction. False if there is one of that name.
@@ -80,6 +86,9 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
         );
         return Err(refuse(errno::ERANGE, text));
     }
+    if let Some(profile) = &wish.profile {
+        return make_erasure(mon, now, pending, wish, profile, (pg_num as u32, pgp_num as u32));
+    }
     let size = if wish.size == 0 { option("osd_pool_default_size") } else { wish.size };
     if !(1..=10).contains(&size) {
         return Err(refuse(errno::EINVAL, "pool size must be between 1 and 10"));
@@ -91,9 +100,63 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
     };
     let rule = rule_for(mon, &map, wish.rule.as_deref())?;
     check_rule(&map.crush, rule.into(), PoolKind::Replicated, size)?;
-    let mut pool = Pool::replicated(size as u8, min_size as u8, pg_num as u32, rule, now.wall);
-    pool.pgp_num = pgp_num as u32;
-    pool.pgp_num_target = pgp_num as u32;
+    let pool = Pool::replicated(size as u8, min_size as u8, pg_num as u32, rule, now.wall);
+    add(mon, pending, wish, pool, pgp_num as u32);
+    Ok(true)
+}
+
+/// The same, of an erasure-coded one. Its rule is made if it does not exist.
+fn make_erasure(
+    mon: &Mon,
+    now: Now,
+    pending: &mut PendingTxn,
+    wish: &Wish,
+    profile: &str,
+    (pg_num, pgp_num): (u32, u32),
+) -> Result<bool, Refusal> {
+    let map = pending.map().clone();
+    let Some(settings) = map.erasure_code_profiles.get(profile) else {
+        let text = format!(
+            "cannot determine the erasure code plugin because there is no 'plugin' entry in the \
+             erasure_code_profile {profile}"
+        );
+        return Err(refuse(errno::EINVAL, text));
+    };
+    let unit = match settings.get("stripe_unit") {
+        Some(unit) => nacre_options::bytes(unit).unwrap_or_default(),
+        None => mon.option("osd_pool_erasure_code_stripe_unit").as_u64(),
+    };
+    let code = Profile::new(&mut Settings(settings.clone())).map_err(|e| refuse(e.errno, e.text))?;
+    let (k, n) = (code.data_chunk_count() as u64, code.chunk_count() as u64);
+    if n > SHARDS_MAX {
+        let text = format!("the profile {profile} makes {n} chunks, and a pool may have {SHARDS_MAX}");
+        return Err(refuse(errno::EINVAL, text));
+    }
+    check_pgs_per_osd(mon.options(), &map, None, pg_num.into(), n)?;
+    let implicit = if profile == "default" { "erasure-code" } else { &*wish.name };
+    let name = wish.rule.as_deref().filter(|rule| !rule.is_empty()).unwrap_or(implicit);
+    let rule = match map.crush.rule_by_name(name) {
+        Some(rule) => rule,
+        None => {
+            let mut crush = map.crush.as_ref().clone();
+            let rule = erasure::add_rule(&mut crush, name, settings)?;
+            pending.edit_crush(crush);
+            rule
+        }
+    };
+    check_rule(&pending.map().crush, rule, PoolKind::Erasure, n)?;
+    let min_size = k + u64::min(1, (n - k).saturating_sub(1));
+    let width = k * code.chunk_size(k * unit);
+    let width = u32::try_from(width).map_err(|_| refuse(errno::EINVAL, "the stripe is too wide"))?;
+    let pool = Pool::erasure(n as u8, min_size as u8, pg_num, rule as u8, profile, width, now.wall);
+    add(mon, pending, wish, pool, pgp_num);
+    Ok(true)
+}
+
+/// The new pool, with what all kinds have in common.
+fn add(mon: &Mon, pending: &mut PendingTxn, wish: &Wish, mut pool: Pool, pgp_num: u32) {
+    pool.pgp_num = pgp_num;
+    pool.pgp_num_target = pgp_num;
     pool.flags |= pool_flags::CREATING;
     if wish.bulk || mon.option("osd_pool_default_flag_bulk").as_bool() {
         pool.flags |= pool_flags::BULK;
@@ -105,14 +168,13 @@ fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bo
             _ => 0,
         }
     });
-    let id = map.pool_max.max(0) + 1;
+    let id = pending.map().pool_max.max(0) + 1;
     pending.edit(|inc| {
         pool.last_change = inc.epoch;
         inc.new_pool_max = Some(id);
         inc.new_pools.insert(PoolId(id.into()), Arc::new(pool));
         inc.new_pool_names.insert(PoolId(id.into()), wish.name.clone());
     });
-    Ok(true)
 }
 
 /// The rule by name, or the one that new pools get.
@@ -192,15 +254,19 @@ fn create(call: &mut Call<'_>) -> Outcome {
             let text = format!("pool '{name}' cannot change to type {wanted}");
             return Err(refuse(errno::EINVAL, text));
         }
-        None if kind == PoolKind::Erasure => {
-            return Err(refuse(errno::EOPNOTSUPP, "not built yet: erasure-coded pools"));
-        }
         _ => {}
+    }
+    if kind == PoolKind::Erasure && call.state.upgrades.format < cluster_format::ERASURE_POOLS {
+        let text = "older OSDs cannot hold erasure-coded pools: `nacre upgrade finish` comes first";
+        return Err(refuse(errno::EOPNOTSUPP, text));
     }
     // The tool puts the rule's name where erasure-coded pools have the profile's, and what follows into
     // `rule`.
-    let profile = call.args.text_opt("erasure_code_profile");
-    let rule = profile.or(call.args.text_opt("rule"));
+    let profile = call.args.text_opt("erasure_code_profile").filter(|profile| !profile.is_empty());
+    let (profile, rule) = match kind {
+        PoolKind::Erasure => (Some(profile.unwrap_or_else(|| "default".into())), call.args.text_opt("rule")),
+        PoolKind::Replicated => (None, profile.or(call.args.text_opt("rule"))),
+    };
     let autoscale = match call.args.text_opt("autoscale_mode").as_deref() {
         Some("on") => Some(2),
         Some("warn") => Some(1),
@@ -215,6 +281,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
         rule,
         autoscale,
         bulk: call.args.flag("bulk"),
+        profile,
     };
     let made = make(call.mon, call.now, call.pending, &wish)?;
     let what = if made { "created" } else { "already exists" };

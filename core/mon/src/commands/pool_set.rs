@@ -7,6 +7,7 @@ use crate::output::{bytes, count};
 use crate::pending_txn::PendingTxn;
 use crate::services::Options;
 use nacre_base::{Epoch, PoolId, errno};
+use nacre_erasure::profile::{Profile, Settings};
 use nacre_proto::maps::{Pool, PoolOption, pool_flags};
 use serde_json::{Map, Value, json};
 
@@ -60,8 +61,10 @@ fn set(call: &mut Call<'_>) -> Outcome {
                 return Err(refuse(errno::EPERM, text));
             }
             let min = number(&val)?;
-            if !(1..=pool.size.into()).contains(&min) {
-                let text = format!("pool min_size must be between 1 and size, which is set to {}", pool.size);
+            let least = least_min_size(call, &pool);
+            if !(least..=pool.size.into()).contains(&min) {
+                let text =
+                    format!("pool min_size must be between {least} and size, which is set to {}", pool.size);
                 return Err(invalid(text));
             }
             change(call, id, |pool, _| pool.min_size = min as u8);
@@ -100,10 +103,20 @@ fn set(call: &mut Call<'_>) -> Outcome {
             if on && !pool.is_erasure() {
                 return Err(invalid("fast read is not supported in replication pool"));
             }
+            if on {
+                let text = "not in Nacre: fast_read, as reads ask no more OSDs than it takes";
+                return Err(refuse(errno::EOPNOTSUPP, text));
+            }
             change(call, id, |pool, _| pool.fast_read = on);
         }
         "allow_ec_overwrites" => {
-            return Err(invalid("ec overwrites can only be enabled for an erasure coded pool"));
+            if !pool.is_erasure() {
+                return Err(invalid("ec overwrites can only be enabled for an erasure coded pool"));
+            }
+            if !switch(&val)? {
+                return Err(invalid("ec overwrites cannot be disabled once enabled"));
+            }
+            change(call, id, |pool, _| pool.flags |= pool_flags::EC_OVERWRITES);
         }
         var => {
             if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == var) {
@@ -122,6 +135,14 @@ fn set(call: &mut Call<'_>) -> Outcome {
         }
     }
     Answer::said(format!("set pool {id} {var} to {val}"))
+}
+
+/// One copy suffices for reading, or as many chunks as there are of data.
+fn least_min_size(call: &Call<'_>, pool: &Pool) -> u64 {
+    let map = call.pending.map();
+    let profile = map.erasure_code_profiles.get(&pool.erasure_code_profile).filter(|_| pool.is_erasure());
+    let profile = profile.and_then(|settings| Profile::new(&mut Settings(settings.clone())).ok());
+    profile.map_or(1, |profile| profile.data_chunk_count() as u64)
 }
 
 /// Edits the pool if that makes a difference.
@@ -205,6 +226,11 @@ pub(crate) fn set_groups(
     if pool.has(pool_flags::CREATING) {
         return Err(refuse(errno::EBUSY, "pool is still being created"));
     }
+    if n < u64::from(pool.pg_num) && pool.is_erasure() {
+        let text = "the placement groups of an erasure-coded pool cannot become fewer: merging them is not \
+                    built yet";
+        return Err(refuse(errno::EOPNOTSUPP, text));
+    }
     if n < u64::from(pool.pg_num) {
         // One placement group at a time goes, see `services/osdmap/pg_merge.rs`.
         change_in(pending, id, |pool, _| {
@@ -259,6 +285,10 @@ fn get(call: &mut Call<'_>) -> Outcome {
     all.extend(others.iter().map(shown));
     all.push(("use_gmt_hitset", json!(pool.use_gmt_hitset)));
     all.push(("fast_read", json!(u8::from(pool.fast_read))));
+    if pool.is_erasure() {
+        all.push(("erasure_code_profile", json!(pool.erasure_code_profile)));
+        all.push(("allow_ec_overwrites", json!(pool.has(pool_flags::EC_OVERWRITES))));
+    }
     for (option, option_name) in POOL_OPTIONS {
         if option == PoolOption::PG_NUM_MIN {
             all.push(("pg_autoscale_mode", json!(autoscale_name(pool.autoscale_mode))));

@@ -129,3 +129,64 @@ fn wrong_profile_of_an_older_version_is_replaced_by_force() {
     assert_eq!(set(&mut t, "p", &["k=3", "m=1"], true), (0, String::new()));
     assert!(get(&mut t, "p").contains("k=3\n"));
 }
+
+fn create(t: &mut TestMon, name: &str, profile: &str) -> (i32, String) {
+    let command = json!({
+        "prefix": "osd pool create", "pool": name, "pg_num": 8, "pool_type": "erasure",
+        "erasure_code_profile": profile,
+    });
+    let (code, said, _) = t.command(command);
+    (code, said)
+}
+fn set_pool(t: &mut TestMon, var: &str, val: &str) -> (i32, String) {
+    let (code, said, _) = t.command(json!({ "prefix": "osd pool set", "pool": "p", "var": var, "val": val }));
+    (code, said)
+}
+
+#[test]
+fn pool_has_the_chunks_of_its_profile_and_a_rule_of_its_own() {
+    let (mut t, _) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "code", &["k=2", "m=1", "crush-failure-domain=osd"], false).0, 0);
+    assert_eq!(create(&mut t, "p", "code"), (0, "pool 'p' created".into()));
+    let map = t.map();
+    let pool = map.pool(map.pool_by_name("p").unwrap()).unwrap();
+    assert!(pool.is_erasure());
+    assert_eq!((pool.size, pool.min_size, pool.stripe_width), (3, 2, 8192));
+    assert_eq!(map.crush.rule_by_name("p"), Some(pool.crush_rule.into()));
+    let placed = map.pg_to_up_acting(map.pgs(map.pool_by_name("p").unwrap()).next().unwrap());
+    assert!(placed.has_shards && placed.up.iter().all(|osd| osd.is_some()));
+    // With more parity, one chunk more than the data is needed for service.
+    assert_eq!(create(&mut t, "q", "").0, 0);
+    let map = t.map();
+    let pool = map.pool(map.pool_by_name("q").unwrap()).unwrap();
+    assert_eq!((pool.size, pool.min_size, &*pool.erasure_code_profile), (4, 3, "default"));
+    assert!(map.crush.rule_by_name("erasure-code").is_some());
+    assert_eq!(create(&mut t, "r", "unknown").0, -22);
+    assert_eq!(create(&mut t, "p", "code"), (0, "pool 'p' already exists".into()));
+}
+
+#[test]
+fn settings_of_an_erasure_coded_pool_stay_within_what_it_can() {
+    let (mut t, osds) = TestMon::with_osds(3);
+    assert_eq!(set(&mut t, "code", &["k=2", "m=1", "crush-failure-domain=osd"], false).0, 0);
+    assert_eq!(create(&mut t, "p", "code").0, 0);
+    let pool = t.map().pool_by_name("p").unwrap();
+    t.activate(&osds, pool);
+    t.report(&osds, pool);
+    assert_eq!(set_pool(&mut t, "size", "4").0, -95);
+    assert_eq!(set_pool(&mut t, "min_size", "1").0, -22);
+    assert_eq!(set_pool(&mut t, "min_size", "3").0, 0);
+    assert_eq!(set_pool(&mut t, "fast_read", "true").0, -95);
+    assert_eq!(set_pool(&mut t, "pg_num", "4").0, -95);
+    assert_eq!(set_pool(&mut t, "allow_ec_overwrites", "true").0, 0);
+    let refused = (-22, "ec overwrites cannot be disabled once enabled".to_string());
+    assert_eq!(set_pool(&mut t, "allow_ec_overwrites", "false"), refused);
+    let get =
+        |t: &mut TestMon, var: &str| t.run(json!({ "prefix": "osd pool get", "pool": "p", "var": var }));
+    assert_eq!(get(&mut t, "allow_ec_overwrites"), "allow_ec_overwrites: true\n");
+    assert_eq!(get(&mut t, "erasure_code_profile"), "erasure_code_profile: code\n");
+    // What is stored is encoded by the profile.
+    let (code, said) = set(&mut t, "code", &["k=3", "m=1", "crush-failure-domain=osd"], true);
+    assert!(code == -16 && said.starts_with("p pool(s) are using the erasure code profile 'code'"), "{said}");
+    assert_eq!(set(&mut t, "code", &["k=2", "m=1", "crush-failure-domain=host"], true).0, 0);
+}

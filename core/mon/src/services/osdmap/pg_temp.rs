@@ -9,11 +9,11 @@ use crate::mon::Done;
 use crate::pending_txn::PendingTxn;
 use crate::services::Context;
 use nacre_base::{OsdId, PgId};
-use nacre_proto::maps::{OsdMap, UpActing, ancestor};
+use nacre_proto::maps::{OsdMap, UpActing, ancestor, shard_members};
 use nacre_proto::messages::{PgRecord, PgWish};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most members that a primary may ask for.
+/// The most members that a primary may ask for: in an erasure-coded pool two for each shard.
 const MEMBERS_MAX: usize = 16;
 
 /// Primaries ask for other members.
@@ -25,10 +25,15 @@ pub fn request_pg_temp(cx: &Context<'_>, from: OsdId, wishes: &[PgWish], pending
         let speaks = placed.acting_primary == Some(from)
             && last_record(cx, pending, *pg) == Some(record.clone())
             && members(&placed.acting) == members(&record.acting);
-        let distinct: BTreeSet<_> = acting.iter().collect();
-        let sound = distinct.len() == acting.len()
-            && acting.len() <= MEMBERS_MAX
-            && acting.iter().all(|osd| map.exists(*osd));
+        let some = members(acting);
+        let distinct: BTreeSet<_> = some.iter().collect();
+        let shards = map.pool(pg.pool).filter(|pool| pool.is_erasure()).map_or(0, |pool| pool.size.into());
+        let max = if shards > 0 { 2 * shards } else { MEMBERS_MAX };
+        let sound = distinct.len() == some.len()
+            && acting.len() <= max
+            && (shards > 0 || some.len() == acting.len())
+            && (shards == 0 || some.is_empty() || acting.len() >= shards)
+            && some.iter().all(|osd| map.exists(*osd));
         if speaks && sound {
             set(&map, *pg, &placed, acting.clone(), &mut changes);
         }
@@ -47,10 +52,16 @@ pub fn prime_pg_temp(cx: &Context<'_>, pending: &mut PendingTxn) {
     let mut changes: Changes = gone.map(|pg| (*pg, Vec::new())).collect();
     let all: Vec<PgId> = map.pools.keys().flat_map(|&pool| map.pgs(pool)).collect();
     for pg in all {
-        let Some(pool) = map.pool(pg.pool).filter(|pool| !pool.is_erasure()) else { continue };
+        let Some(pool) = map.pool(pg.pool) else { continue };
         let Some(record) = last_record(cx, pending, pg) else { continue };
         if map.primary_temp.contains_key(&pg) {
             continue; // an operator's, or about to go
+        }
+        if pool.is_erasure() {
+            let placed = map.pg_to_up_acting(pg);
+            let Some(acting) = shard_members(&map, pg, &record.acting, &placed) else { continue };
+            set(&map, pg, &placed, acting, &mut changes);
+            continue;
         }
         let size = usize::from(pool.size);
         let entry = map.pg_temp.get(&pg);
@@ -100,7 +111,8 @@ fn members(osds: &[OsdId]) -> Vec<OsdId> {
 type Changes = BTreeMap<PgId, Vec<OsdId>>;
 
 fn set(map: &OsdMap, pg: PgId, placed: &UpActing, mut acting: Vec<OsdId>, changes: &mut Changes) {
-    if acting == placed.up && placed.up_primary == acting.first().copied() {
+    let first = acting.iter().copied().find(|osd| osd.is_some());
+    if acting == placed.up && placed.up_primary == first {
         acting.clear();
     }
     let known = map.pg_temp.get(&pg).map_or(&[][..], |known| known);

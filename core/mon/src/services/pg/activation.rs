@@ -16,6 +16,8 @@ pub fn activate(cx: &Context<'_>, records: &[(PgId, PgRecord)], pending: &mut Pe
         // The map that is committed, not the pending one: a change in this very batch starts a new
         // interval, in which this one's primary will ask again.
         let placed = state.osdmap.map.pg_to_up_acting(*pg);
+        // Where the place is the shard, a hole is as good as a name.
+        let is_same = !placed.has_shards || placed.acting == record.acting;
         let acting: Vec<OsdId> = placed.acting.into_iter().filter(|osd| osd.is_some()).collect();
         let claimed: Vec<OsdId> = record.acting.iter().copied().filter(|osd| osd.is_some()).collect();
         // What a merge left is of its own epoch, in which the PG is still to serve, with any members.
@@ -27,7 +29,7 @@ pub fn activate(cx: &Context<'_>, records: &[(PgId, PgRecord)], pending: &mut Pe
         let current =
             acting.iter().all(|osd| state.osdmap.map.osds[osd.index()].info.up_from <= record.interval);
         let exists = state.osdmap.map.pg_exists(*pg) && !is_merging(pending, *pg);
-        let accepted = newer && current && acting == claimed && exists;
+        let accepted = newer && current && acting == claimed && is_same && exists;
         if accepted && known != Some(record) {
             pending.batch.pgs.push((*pg, record.clone()));
         }

@@ -6,7 +6,7 @@ use crate::services::osdmap::pg_merge::is_merged;
 use crate::state::State;
 use nacre_base::{IntervalSet, Now, OsdId, PgId, PoolId, Time, Utime};
 use nacre_crush::Op;
-use nacre_proto::maps::{Osd, OsdMap, Pool};
+use nacre_proto::maps::{Osd, OsdMap, Pool, UpActing};
 use nacre_proto::messages::{OsdReport, PgCounts, PgReport, PoolSpace, Work, pg_state};
 use nacre_proto::shown::Lasts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -118,6 +118,20 @@ fn is_about_a_half(map: &OsdMap, report: &PgReport) -> bool {
         && map.pool(report.pg.pool).is_some_and(|pool| report.interval <= pool.last_merge.ready_epoch)
 }
 
+/// Whether these members are those that CRUSH wants. Where each place is a shard, OSDs keep the shards that they
+/// have: the order does not matter.
+fn serves(acting: &[OsdId], placed: &UpActing) -> bool {
+    if !placed.has_shards {
+        return acting == placed.up;
+    }
+    let sorted = |osds: &[OsdId]| {
+        let mut osds = osds.to_vec();
+        osds.sort_unstable();
+        osds
+    };
+    sorted(acting) == sorted(&placed.up)
+}
+
 impl PgStats {
     /// As its primary reports, in the interval that served last, on the OSDs that CRUSH wants.
     pub fn is_clean(&self, state: &State, map: &OsdMap, pg: PgId) -> bool {
@@ -128,8 +142,8 @@ impl PgStats {
         report.state & pg_state::CLEAN != 0
             && report.interval == record.interval
             && report.up == placed.up
-            && report.acting == placed.up
-            && placed.acting == placed.up
+            && serves(&report.acting, &placed)
+            && serves(&placed.acting, &placed)
     }
 
     /// All placement groups of all pools.
@@ -382,7 +396,8 @@ pub fn remapped(map: &OsdMap) -> u64 {
     if map.pg_temp.is_empty() && map.primary_temp.is_empty() {
         return 0;
     }
-    all_pgs(map).map(|pg| map.pg_to_up_acting(pg)).filter(|placed| placed.up != placed.acting).count() as u64
+    all_pgs(map).map(|pg| map.pg_to_up_acting(pg)).filter(|placed| !serves(&placed.acting, placed)).count()
+        as u64
 }
 
 /// Bytes on devices per byte stored.
