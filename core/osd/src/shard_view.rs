@@ -17,6 +17,7 @@ pub struct ShardView<'a> {
 }
 
 impl<'a> ShardView<'a> {
+    /// Of an instance that holds this shard.
     pub fn new(store: &'a dyn StoreView, shard: ShardId) -> ShardView<'a> {
         ShardView { store, shard }
     }

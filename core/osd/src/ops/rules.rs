@@ -1,5 +1,5 @@
-//! What the kind of a pool forbids. Objects of erasure-coded pools have no omap, and are only written whole or
-//! appended to, in whole stripes, unless the pool allows overwrites.
+//! What the kind of a pool forbids. Objects of erasure-coded pools have no omap, and are only written whole
+//! or appended to, in whole stripes, unless the pool allows overwrites.
 
 use super::draft::Draft;
 use super::{Stop, fail};
@@ -8,6 +8,7 @@ use nacre_proto::maps::{Pool, pool_flags};
 use nacre_proto::types::Op;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What operations of a pool may do.
 pub struct PoolRules {
     no_omap: bool,
     /// Writes begin at the object's end, which is a multiple of this.
@@ -15,6 +16,7 @@ pub struct PoolRules {
 }
 
 impl PoolRules {
+    /// Those of a pool as the map has it.
     pub fn of(pool: &Pool) -> PoolRules {
         let appends_only = pool.is_erasure() && !pool.has(pool_flags::EC_OVERWRITES);
         PoolRules {

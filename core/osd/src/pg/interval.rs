@@ -42,8 +42,8 @@ impl Interval {
             shards,
         }
     }
-    /// Which shard an OSD holds as a member: its place in the acting set. Places behind the last shard are for
-    /// further holders of the same shards, which come while data moves.
+    /// Which shard an OSD holds as a member: its place in the acting set. Places behind the last shard are
+    /// for further holders of the same shards, which come while data moves.
     pub fn shard_of(&self, osd: OsdId) -> ShardId {
         match self.acting.iter().position(|member| *member == osd) {
             Some(place) if self.shards > 0 => ShardId((place % self.shards) as i8),
@@ -54,8 +54,8 @@ impl Interval {
     pub fn members_len(&self) -> usize {
         self.acting.iter().filter(|osd| osd.is_some()).count()
     }
-    /// The OSDs that CRUSH chose, and those that serve. Where each place is a shard, an OSD keeps the one that
-    /// it has, so only which OSDs there are counts.
+    /// The OSDs that CRUSH chose, and those that serve. Where each place is a shard, an OSD keeps the one
+    /// that it has, so only which OSDs there are counts.
     pub fn serves_as_placed(&self) -> bool {
         let distinct = |osds: &[OsdId]| -> BTreeSet<OsdId> {
             osds.iter().copied().filter(|osd| osd.is_some()).collect()
@@ -84,6 +84,7 @@ impl Interval {
     pub fn has_absent_members(&self) -> bool {
         self.members_len() < self.size || !self.is_settled()
     }
+    /// Whether an OSD is in the acting set.
     pub fn is_member(&self, osd: OsdId) -> bool {
         self.acting.contains(&osd)
     }

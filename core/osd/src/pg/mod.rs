@@ -14,12 +14,14 @@
 //!   `remap`        which members the placement group requests (`pg_temp`)
 //!   `stats`        what is counted for reports
 //!   `scrub`        the record of scrubs, and the primary's scrub
-//!   `recovery`     making every member whole; its `push` module sends and takes parts of objects on any holder
+//!   `recovery`     making every member whole; its `push` module sends and takes parts of objects on any
+//!   holder
 //!   `client_ops`   clients' requests on the primary
 //!   `snap_trim`, `recount`   the primary's other work
 //!
-//! `interval` says which OSDs are members. `inventory_scan` and `completeness` serve `peering` and `recovery`. `merge`, `listing`, `mark_lost`,
-//! `mark_complete` and `read_repair` hold one operation each, and `unapplied` what is not in the view yet.
+//! `interval` says which OSDs are members. `inventory_scan` and `completeness` serve `peering` and
+//! `recovery`. `merge`, `listing`, `mark_lost`, `mark_complete` and `read_repair` hold one operation each,
+//! and `unapplied` what is not in the view yet.
 //!
 //! `Phase` owns what exists only then: `peering` and `active` on the primary, `replica` on all other holders.
 //! What a phase holds is dropped as a whole when an interval ends.

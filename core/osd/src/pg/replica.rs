@@ -128,7 +128,7 @@ impl Pg {
             return;
         }
         if self.holds_another_shard() {
-            // The primary found that nobody needs it, and sends its log again.
+            // The primary found that it is not needed, and sends its log again.
             self.delete_other_shard(ctx);
             return;
         }

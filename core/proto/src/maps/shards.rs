@@ -1,9 +1,9 @@
 //! Which OSD holds which shard of an erasure-coded placement group.
 //!
-//! The place in the acting set is the shard. CRUSH may move an OSD to another place; but an OSD keeps the shard
-//! that it has, as moving data would gain nothing. So `pg_temp` names the members by their shards. Places behind
-//! the last shard are for second holders: place `n + i` holds shard `i`, and takes part in writes while it is
-//! filled.
+//! The place in the acting set is the shard. CRUSH may move an OSD to another place; but an OSD keeps the
+//! shard that it has, as moving data would gain nothing. So `pg_temp` names the members by their shards.
+//! Places behind the last shard are for second holders: place `n + i` holds shard `i`, and takes part in
+//! writes while it is filled.
 
 use super::{OsdMap, UpActing};
 use nacre_base::{OsdId, PgId};
@@ -28,8 +28,8 @@ pub fn shard_members(map: &OsdMap, pg: PgId, last: &[OsdId], placed: &UpActing) 
     }
 }
 
-/// Whether the OSDs that CRUSH chose served last with just the shards of their places, and no other OSD that is
-/// up has a shard which they lack.
+/// Whether the OSDs that CRUSH chose served last with just the shards of their places, and no other OSD that
+/// is up has a shard which they lack.
 fn serves_its_shards(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) -> bool {
     let has = |osd: OsdId, shard: usize| {
         last.iter().enumerate().any(|(at, member)| *member == osd && at % shards == shard)
@@ -40,8 +40,8 @@ fn serves_its_shards(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) 
         && !holders.any(|(at, osd)| osd.is_some() && map.is_up(*osd) && is_lacking(at % shards))
 }
 
-/// An OSD that served last, and is up, keeps the place that its shard has; other OSDs take the places that are
-/// free. Empty if nothing is left of the last members: then CRUSH's choice is as good as any.
+/// An OSD that served last, and is up, keeps the place that its shard has; other OSDs take the places that
+/// are free. Empty if nothing is left of the last members: then CRUSH's choice is as good as any.
 fn holders(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) -> Vec<OsdId> {
     let is_up = |osd: &OsdId| osd.is_some() && map.is_up(*osd);
     if shards == 0 || !last.iter().any(is_up) {

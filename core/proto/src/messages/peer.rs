@@ -199,7 +199,8 @@ pub enum PgMsg {
         at: Version,
         extents: Vec<(u64, u64)>,
     },
-    /// The bytes of each extent, up to where the shard ends. None: it lacks some of them, or cannot read them.
+    /// The bytes of each extent, up to where the shard ends. None: it lacks some of them, or cannot read
+    /// them.
     SubReadDone {
         id: u64,
         data: Option<Vec<Bytes>>,

@@ -118,8 +118,8 @@ fn is_about_a_half(map: &OsdMap, report: &PgReport) -> bool {
         && map.pool(report.pg.pool).is_some_and(|pool| report.interval <= pool.last_merge.ready_epoch)
 }
 
-/// Whether these members are those that CRUSH wants. Where each place is a shard, OSDs keep the shards that they
-/// have: the order does not matter.
+/// Whether these members are those that CRUSH wants. Where each place is a shard, OSDs keep the shards that
+/// they have: the order does not matter.
 fn serves(acting: &[OsdId], placed: &UpActing) -> bool {
     if !placed.has_shards {
         return acting == placed.up;

@@ -93,9 +93,11 @@ pub struct HistoryChoice {
 }
 
 impl Backend {
+    /// Whether each member has one shard.
     pub fn is_erasure(&self) -> bool {
         matches!(self, Backend::Erasure(_))
     }
+    /// The code of an erasure-coded pool.
     pub fn geometry(&self) -> Option<&Arc<Geometry>> {
         match self {
             Backend::Replicated => None,
@@ -213,8 +215,8 @@ impl Backend {
         Some((bad, RepairPlan { unrepairable: true, shallow, deep, ..RepairPlan::default() }))
     }
 
-    /// Checksums as they are compared with each other. Those of different shards say nothing of each other: what
-    /// counts is whether each can be read, by the checksums of its own store.
+    /// Checksums as they are compared with each other. Those of different shards say nothing of each other:
+    /// what counts is whether each can be read, by the checksums of its own store.
     pub fn comparable(&self, mut sums: Sums) -> Sums {
         if self.is_erasure() {
             for sum in sums.values_mut() {

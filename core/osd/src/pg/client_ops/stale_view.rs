@@ -18,13 +18,14 @@ pub struct StaleView<'a> {
     /// Nothing was stored in this turn, so that data in the view is what it will be, and there is memory to
     /// copy it.
     reads_now: bool,
-    /// The store shows whole objects of an erasure-coded pool: what is missing here of their bytes is not what
-    /// is missing of them.
+    /// The store shows whole objects of an erasure-coded pool: what is missing here of their bytes is not
+    /// what is missing of them.
     is_whole: bool,
     looked_at: RefCell<BTreeMap<ObjectId, Part>>,
 }
 
 impl<'a> StaleView<'a> {
+    /// Of a primary that lacks `missing`.
     pub fn new(
         store: &'a dyn StoreView,
         missing: &'a Missing,

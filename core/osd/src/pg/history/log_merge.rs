@@ -41,9 +41,11 @@ impl<'a> LogMerger<'a> {
         LogMerger { me, store, missing, txn, noted, here, restored, undo_after }
     }
 
+    /// As it was before `txn`.
     pub fn store(&self) -> &dyn StoreView {
         self.store
     }
+    /// What is lacking of an object by now.
     pub fn lacking(&self, object: &ObjectId) -> Option<&Stale> {
         self.missing.get(object)
     }

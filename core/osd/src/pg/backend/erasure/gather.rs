@@ -1,9 +1,9 @@
 //! Gathering bytes of objects from several members, on the primary of an erasure-coded pool.
 //!
 //! A request is for bytes of a whole object, or of one shard. What a member has is read there; the rest is
-//! decoded from as many other shards as it takes. An object does not change while some of it is gathered for a
-//! client, and what is missing does not change in an interval, so all members give bytes of one version: each
-//! has, in its session's order, all writes that were sent to it before.
+//! decoded from as many other shards as it takes. An object does not change while some of it is gathered for
+//! a client, and what is missing does not change in an interval, so all members give bytes of one version:
+//! each has, in its session's order, all writes that were sent to it before.
 //!
 //! A member that cannot give its bytes is left out, and others are read. Where too few are left the request
 //! waits: until an object is recovered, or for the next interval.
@@ -44,6 +44,7 @@ pub enum Want {
 }
 
 #[derive(Clone, Debug)]
+/// A read whose bytes are on several members.
 pub struct GatherRequest {
     /// The number of the read, which has its result.
     pub read: u64,
@@ -90,6 +91,7 @@ pub struct Gathers {
 pub struct Served(BTreeMap<u64, (OsdId, u64)>);
 
 impl Served {
+    /// Another interval began.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -102,15 +104,18 @@ struct Source<'a> {
 }
 
 impl Gathers {
+    /// Another interval began.
     pub fn clear(&mut self) {
         *self = Gathers::default();
     }
+    /// Whether a read of the own store is for a gather.
     pub fn is_local(&self, read: u64) -> bool {
         self.local.contains_key(&read)
     }
     fn bytes(&self) -> u64 {
         self.jobs.values().map(|job| job.bytes).sum()
     }
+    /// Its invariant.
     pub fn check(&self) {
         assert!(self.jobs.len() <= 1 || self.bytes() <= BYTES_MAX, "too much is gathered at a time");
     }
@@ -382,6 +387,7 @@ impl Pg {
         self.gathers.jobs.insert(number, job);
     }
 
+    /// A read of the own store is done.
     pub fn on_local_gathered(&mut self, ctx: &mut Ctx<'_>, read: u64, result: Result<Vec<Bytes>, ReadError>) {
         let Some(job) = self.gathers.local.remove(&read) else { return };
         match result {

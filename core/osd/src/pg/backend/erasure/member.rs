@@ -1,5 +1,5 @@
-//! A member of an erasure-coded placement group: which code the pool has, which shard the member holds, and when
-//! it need not be able to undo writes any more.
+//! A member of an erasure-coded placement group: which code the pool has, which shard the member holds, and
+//! when it need not be able to undo writes any more.
 
 use super::Geometry;
 use crate::pg::backend::Backend;
@@ -81,6 +81,7 @@ impl Pg {
         self.start_deleting(ctx);
         self.waiting_for_active.refill(ops, &ctx.budget.waiting);
     }
+    /// The other shard is deleted.
     pub fn begin_with_own_shard(&mut self, ctx: &mut Ctx<'_>) {
         let (pg_num, shard) = (self.history.info.pg_num, self.interval.shard_of(self.me));
         let record = Record::new(PgInfo { pg_num, shard, ..PgInfo::default() });

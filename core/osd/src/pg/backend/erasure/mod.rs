@@ -1,9 +1,9 @@
 //! Erasure-coded pools: each member holds one shard of every object, and any `k` shards give all of it.
 //!
 //! All members have the whole log and all metadata. What is stored under an object's name is a shard (see
-//! `crate::shard_view`): its attributes are those of the object, its size is that of the parity. Offsets in log
-//! entries and missing sets are offsets in shards: they name *columns*, the bytes at the same place of all
-//! shards, which are encoded together.
+//! `crate::shard_view`): its attributes are those of the object, its size is that of the parity. Offsets in
+//! log entries and missing sets are offsets in shards: they name *columns*, the bytes at the same place of
+//! all shards, which are encoded together.
 //!
 //!   `view`      the store as operations see it: whole objects, by their sizes
 //!   `encode`    a write of a whole object becomes one write for each shard
@@ -83,7 +83,8 @@ pub struct Segment {
 }
 
 /// Divides columns of an object where what is missing begins and ends, and plans how to get these shards of
-/// each part. `prefer`: shards to read first. Columns of which too few shards are there are not in the result.
+/// each part. `prefer`: shards to read first. Columns of which too few shards are there are not in the
+/// result.
 pub fn segments(
     code: &Code,
     holders: &[Holder<'_>],

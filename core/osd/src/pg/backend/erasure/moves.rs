@@ -1,7 +1,7 @@
-//! Which OSD comes to which shard. An OSD holds one shard of a placement group, and keeps it: where CRUSH only
-//! changes places, nothing moves, and `pg_temp` says which place is which. An OSD that is new gets the shard of
-//! one that goes. While it is filled it is at a further place of the acting set, behind all shards: place `n + i`
-//! is a second holder of shard `i`.
+//! Which OSD comes to which shard. An OSD holds one shard of a placement group, and keeps it: where CRUSH
+//! only changes places, nothing moves, and `pg_temp` says which place is which. An OSD that is new gets the
+//! shard of one that goes. While it is filled it is at a further place of the acting set, behind all shards:
+//! place `n + i` is a second holder of shard `i`.
 
 use crate::pg::Interval;
 use nacre_base::OsdId;
@@ -45,8 +45,8 @@ pub fn is_misplaced(interval: &Interval, destination: &[OsdId]) -> bool {
     places.any(|(place, osd)| osd.is_some() && interval.shard_of(*osd).0 as usize != place)
 }
 
-/// The acting set with OSDs that are to come at further places, and without those there that are not to have the
-/// shards of their places.
+/// The acting set with OSDs that are to come at further places, and without those there that are not to have
+/// the shards of their places.
 pub fn with_newcomers(interval: &Interval) -> Vec<OsdId> {
     let n = interval.shards;
     let destination = destination(interval);

@@ -3,8 +3,8 @@
 //! member takes its own shard back to what it was.
 //!
 //! Before a write, in the same transaction, each object that it changes is copied to a name of its own: the
-//! copy shares all blocks, so that no data is written. It goes when the write is known to be on all members. What
-//! the member lacked of the object then is an attribute of the copy.
+//! copy shares all blocks, so that no data is written. It goes when the write is known to be on all members.
+//! What the member lacked of the object then is an attribute of the copy.
 
 use crate::object_info::ObjectInfo;
 use crate::pg::history::History;
@@ -112,8 +112,8 @@ impl History {
 }
 
 impl LogMerger<'_> {
-    /// The same as `History::save_undo`, for an entry of a log that is being adopted: another log may be adopted
-    /// before this one is activated, and what is here must not be forgotten for it.
+    /// The same as `History::save_undo`, for an entry of a log that is being adopted: another log may be
+    /// adopted before this one is activated, and what is here must not be forgotten for it.
     pub fn save_undo(&mut self, entry: &LogEntry) {
         let Some((shard, after)) = self.undo_after else { return };
         if entry.version <= after {
@@ -129,7 +129,8 @@ impl LogMerger<'_> {
         }
     }
 
-    /// Takes back entries of which there are copies from before, newest first. Gives the others, oldest first.
+    /// Takes back entries of which there are copies from before, newest first. Gives the others, oldest
+    /// first.
     pub fn restore(&mut self, shard: ShardId, gone: Vec<LogEntry>) -> Vec<LogEntry> {
         let mut left = Vec::new();
         for entry in gone.into_iter().rev() {

@@ -10,6 +10,7 @@ use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
 use std::collections::BTreeMap;
 
+/// A view of the own shards, as one of whole objects.
 pub struct WholeObjects<'a>(pub &'a dyn StoreView);
 
 impl StoreView for WholeObjects<'_> {
