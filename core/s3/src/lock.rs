@@ -69,7 +69,8 @@ impl Lock {
 
 impl Retention {
     fn holds(&self, view: LockView) -> bool {
-        view.now < self.until && !(self.mode == LockMode::Governance && view.bypass)
+        let is_bypassed = self.mode == LockMode::Governance && view.bypass;
+        view.now < self.until && !is_bypassed
     }
 }
 

@@ -34,15 +34,14 @@ impl Index {
     pub async fn ask(self: &Arc<Index>, ask: Ask) -> Result<Answer, Refusal> {
         let (sender, answer) = oneshot::channel();
         let mut effects = Vec::new();
-        let resets;
-        {
+        let resets = {
             let mut state = self.lock();
-            resets = state.resets;
             state.last_ticket += 1;
             let ticket = Ticket(state.last_ticket);
             state.waiters.insert(ticket, sender);
             state.machine.ask(ticket, ask, &mut effects);
-        }
+            state.resets
+        };
         self.perform(resets, effects);
         answer.await.unwrap_or_else(|_| Err(Refusal::Corrupt("the index of the bucket has failed".into())))
     }
