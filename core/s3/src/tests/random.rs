@@ -45,7 +45,7 @@ impl Run {
             world: World::with_limits(GATEWAYS as u64, limits),
             rng: Rng::new(seed),
             now: 0,
-            has_versions: seed % 3 != 0,
+            has_versions: !seed.is_multiple_of(3),
             events: Vec::new(),
             by_ticket: BTreeMap::new(),
             replies: Vec::new(),
