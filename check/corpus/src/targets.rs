@@ -13,6 +13,7 @@ mod monitor;
 mod osd;
 mod quorum;
 mod s3;
+mod s3_access;
 mod secure;
 mod stored;
 mod stream;
@@ -74,6 +75,8 @@ pub const ALL: &[Target] = &[
     Target { fixed: 4 << 20, ..target("raft", quorum::seeds, quorum::run) },
     target("s3-value", s3::value_seeds, s3::value),
     target("s3-settings", s3::settings_seeds, s3::settings),
+    Target { fixed: 1 << 20, ..target("s3-policy", s3_access::policy_seeds, s3_access::policy) },
+    target("s3-access", s3_access::record_seeds, s3_access::record),
     Target { fixed: 64 << 20, ..target("osd", osd::seeds, osd::run) },
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },
 ];

@@ -7,9 +7,14 @@
 //! a multipart upload, `data` how bodies are cut into RADOS objects, `account` users and buckets, `config`
 //! what is set on a bucket.
 //!
+//! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`.
+//!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
+pub mod access;
 mod account;
+pub mod acl;
+mod action;
 mod condition;
 mod config;
 mod data;
@@ -17,6 +22,8 @@ mod index;
 mod leaf;
 mod listing;
 mod lock;
+pub mod policy;
+mod quota;
 mod record;
 mod tag;
 mod upload;
@@ -25,7 +32,8 @@ mod version;
 #[cfg(test)]
 mod tests;
 
-pub use account::{Bucket, User};
+pub use account::{BadCaps, Bucket, Caps, MAX_BUCKETS, Quota, SubuserAccess, User, is_user_id};
+pub use action::{Action, Need};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
 pub use config::{
     Aged, BUCKET_TAGS_MAX, BucketConfig, Calendar, CorsAnswer, CorsRequest, CorsRule, Expiry, LifecycleRule,
@@ -38,6 +46,7 @@ pub use index::{
 pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
 pub use listing::{Item, Listed, Page, PageRequest};
 pub use lock::{Lock, LockMode, LockRule, LockView, Period, Retention};
+pub use quota::Ledger;
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
 pub use tag::Tag;
 pub use upload::{Part, Upload, UploadReader, UploadState};

@@ -1,5 +1,6 @@
 //! The values in the index: what listings show of an object, and the rest.
 
+use crate::acl::Acl;
 use crate::lock::Lock;
 use crate::tag::Tag;
 use crate::version::VersionId;
@@ -70,8 +71,10 @@ pub struct Head {
     pub tags: BTreeMap<String, String>,
     /// What keeps it from being removed.
     pub lock: Lock,
+    /// What others than the owner may do with it.
+    pub acl: Acl,
 }
-versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags; later lock);
+versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags; later lock, acl);
 
 /// A checksum of an object or a part, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@
 //! The bucket's index has an entry for each open upload, whose removal commits a Complete or an Abort: only
 //! one of them succeeds, once.
 
+use crate::acl::Acl;
 use crate::leaf::{compare_all, pairs};
 use crate::lock::Lock;
 use crate::record::{Checksum, Extent};
@@ -44,6 +45,8 @@ pub struct Upload {
     pub bucket: String,
     /// What keeps the object from being removed.
     pub lock: Lock,
+    /// Of the object that it becomes.
+    pub acl: Acl,
 }
 versioned_fields!(
     Upload,
@@ -55,7 +58,7 @@ versioned_fields!(
     tags,
     storage_class,
     checksum,
-    is_full_object; later bucket, lock
+    is_full_object; later bucket, lock, acl
 );
 
 /// A part that was uploaded.
@@ -226,6 +229,7 @@ mod tests {
             is_full_object: true,
             bucket: "b".into(),
             lock: Lock::default(),
+            acl: Acl::default(),
         }
     }
 

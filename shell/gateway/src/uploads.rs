@@ -20,6 +20,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use nacre_base::errno;
+use nacre_s3::acl::Acl;
 use nacre_s3::{
     Answer, Ask, Body, Change, Checksum, Entry, Head, Item, Object, PageRequest, Part, ReadCondition,
     Refusal, Tag, Upload, UploadReader, UploadState, Versioning,
@@ -109,6 +110,7 @@ impl Core {
             checksum: algorithm.unwrap_or(Algorithm::Crc64Nvme).name().to_owned(),
             is_full_object,
             bucket: bucket.record.id.clone(),
+            acl: Acl::default(),
         };
         let id = self.store.new_tag();
         let index = &self.store.existing().await?.index;
@@ -343,6 +345,7 @@ impl Core {
             parts: chosen.iter().map(|part| part.size).collect(),
             upload: Some(id),
             lock: state.upload.lock.clone(),
+            acl: state.upload.acl.clone(),
         };
         let versioning = self.versioning(&bucket).await?;
         let put = Ask::Change(Change::Put {

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use nacre_base::errno;
 use nacre_rados::Failure;
-use nacre_s3::User;
+use nacre_s3::{MAX_BUCKETS, User};
 use nacre_wire::{from_slice, to_vec};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -28,7 +28,6 @@ const KEY_OF_GATEWAYS: &str = "s3/key";
 const FRESH: Duration = Duration::from_secs(30);
 /// Keys that are remembered.
 const KNOWN_MAX: usize = 10_000;
-const MAX_BUCKETS: u32 = 1000;
 
 /// A user that the gateway makes if it is not there yet.
 #[derive(Clone)]
@@ -128,9 +127,9 @@ impl Users {
         let user = User {
             id: first.id.clone(),
             display_name: first.id.clone(),
-            is_suspended: false,
             max_buckets: MAX_BUCKETS,
             access_keys: vec![first.access_key.clone()],
+            ..User::default()
         };
         let sealed = self.seal(&first.access_key, &first.secret_key).await?;
         pools.meta.write_full(format!("user.{}", user.id), to_vec(&user)).await?;

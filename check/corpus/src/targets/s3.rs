@@ -3,6 +3,7 @@
 use super::codecs::stable;
 use bytes::Bytes;
 use nacre_base::Name;
+use nacre_s3::acl::{Acl, Grant, Grantee, Permission};
 use nacre_s3::{
     Aged, Body, Bucket, BucketConfig, Calendar, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent,
     Garbage, Head, History, LifecycleRule, Lock, LockMode, LockRule, OldVersion, Part, Period, Retention,
@@ -70,6 +71,9 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
             retention: Some(Retention { mode: LockMode::Compliance, until: 9 }),
             legal_hold: Some(true),
         },
+        acl: Acl {
+            grants: vec![Grant { grantee: Grantee::User("u".into()), permission: Permission::WRITE }],
+        },
     };
     let inline = Head { body: Body::Inline(Bytes::from_static(b"body")), ..Head::default() };
     let entry =
@@ -86,6 +90,7 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         is_full_object: false,
         bucket: "b".into(),
         lock: Lock::default(),
+        acl: Acl { grants: vec![Grant { grantee: Grantee::AllUsers, permission: Permission::READ }] },
     };
     let marker = Entry { stamp: 4, is_marker: true, ..entry.clone() };
     let history = History { newest: 4, null: Some(0), older: Some(3), marker: Some(marker), last: TAG };

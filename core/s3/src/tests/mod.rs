@@ -1,6 +1,7 @@
 //! The index on a model of RADOS: several gateways, whose operations happen in any order, whose answers get
 //! lost, and which are killed.
 
+mod access;
 mod corrupt;
 mod linearizable;
 mod model;

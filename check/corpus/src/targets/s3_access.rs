@@ -1,0 +1,82 @@
+//! What decides about access to S3: policies, and the records of users and lists.
+
+use nacre_s3::access::{BucketAccess, setting};
+use nacre_s3::acl::{Acl, Grant, Grantee, Permission, parse_grantees};
+use nacre_s3::policy::{Asked, Context, Effect, Kind, Policy, Principal};
+use nacre_s3::{Caps, Quota, SubuserAccess, User};
+use nacre_wire::{from_slice, to_vec};
+use std::collections::BTreeMap;
+
+pub fn policy_seeds() -> Vec<Vec<u8>> {
+    let bucket = r#"{"Version":"2012-10-17","Statement":[{"Sid":"a","Effect":"Allow",
+        "Principal":{"AWS":["arn:aws:iam::t:user/a","*"]},"Action":["s3:Get*","s3:PutObject"],
+        "Resource":"arn:aws:s3:::b/${aws:username}/*","Condition":{
+        "ForAnyValue:StringLike":{"s3:prefix":["a*","${s3:delimiter, 'x'}"]},
+        "NotIpAddress":{"aws:SourceIp":"10.0.0.0/8"},"Null":{"s3:x-amz-acl":true},
+        "DateLessThanIfExists":{"aws:CurrentTime":"2030-01-01T00:00:00Z"},"Bool":{"aws:SecureTransport":"true"},
+        "NumericLessThan":{"s3:max-keys":"10"},"ArnLike":{"aws:PrincipalArn":"arn:aws:iam::*:user/*"}}},
+        {"Effect":"Deny","NotPrincipal":{"AWS":"t"},"NotAction":"s3:*","NotResource":"*"}]}"#;
+    let identity = r#"{"Statement":{"Effect":"Allow","Action":"*","Resource":"*"}}"#;
+    let trust = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"sts:AssumeRole"}}"#;
+    [bucket, identity, trust].map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+pub fn policy(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let _ = parse_grantees(&text);
+    if let Ok(caps) = Caps::parse(&text) {
+        assert_eq!(Caps::parse(&caps.to_string()), Ok(caps));
+    }
+    let mut context = Context::default();
+    context.set("s3:prefix", "a/b");
+    context.set("aws:SourceIp", "10.1.2.3");
+    context.set("aws:username", "a*");
+    for kind in [Kind::Bucket("b"), Kind::Identity, Kind::Trust] {
+        let Ok(policy) = Policy::parse(&text, kind) else { continue };
+        let _ = (policy.is_public(), policy.asks_for_object_tags());
+        for principal in [Principal::Anonymous, Principal::user("t$a")] {
+            let (action, resource) = ("s3:GetObject", "arn:aws:s3:::b/a/b");
+            let asked = Asked { principal: &principal, action, resource, context: &context };
+            let _ = (policy.has(Effect::Allow, &asked), policy.has(Effect::Deny, &asked));
+        }
+    }
+}
+
+fn acl() -> Acl {
+    let grant = |grantee| Grant { grantee, permission: Permission::READ };
+    Acl { grants: vec![grant(Grantee::User("a".into())), grant(Grantee::AllUsers)] }
+}
+
+pub fn record_seeds() -> Vec<Vec<u8>> {
+    let user = User {
+        id: "t$a".into(),
+        access_keys: vec!["K".into()],
+        subusers: BTreeMap::from([("s".into(), SubuserAccess::Full)]),
+        caps: Caps::parse("users=*").unwrap_or_default(),
+        user_quota: Quota { is_enabled: true, max_size: 1, max_objects: 2 },
+        ..User::default()
+    };
+    vec![[&[0], &*to_vec(&user)].concat(), [&[1], &*to_vec(&acl())].concat()]
+}
+
+pub fn record(input: &[u8]) {
+    let Some((kind, bytes)) = input.split_first() else { return };
+    if *kind == 0 {
+        let Ok(user) = from_slice::<User>(bytes) else { return };
+        assert_eq!(from_slice::<User>(&to_vec(&user)), Ok(user));
+        return;
+    }
+    let names = [
+        setting::ACL,
+        setting::POLICY,
+        setting::OWNERSHIP,
+        setting::PUBLIC_BLOCK,
+        setting::REQUESTER_PAYS,
+        setting::QUOTA,
+    ];
+    let name = names[usize::from(*kind) % names.len()];
+    let settings = BTreeMap::from([(name.to_owned(), bytes.to_vec().into())]);
+    if let Ok(access) = BucketAccess::decode(&settings) {
+        let _ = access.read_policy("b");
+    }
+}

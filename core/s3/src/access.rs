@@ -1,0 +1,283 @@
+//! Who may do what: the one place that decides it.
+//!
+//! A request is refused if any policy denies it. Otherwise one of these must give access: a policy of the
+//! bucket or of the sender, ownership, or an access control list. The rules are those of radosgw where S3
+//! leaves a choice; `docs/s3.md` has them for users.
+
+use crate::account::Quota;
+use crate::acl::Acl;
+use crate::action::{Action, Need};
+use crate::policy::{Asked, Context, Effect, Kind, Policy, Principal};
+use bytes::Bytes;
+use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, versioned_fields};
+use std::collections::BTreeMap;
+
+/// Who owns the objects that others write into a bucket, and whether lists count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ownership {
+    /// The user who wrote it. The default, as of radosgw.
+    #[default]
+    Writer,
+    /// The bucket's owner, if the writer asked for `bucket-owner-full-control`.
+    BucketOwnerPreferred,
+    /// The bucket's owner. Lists do not count.
+    BucketOwnerEnforced,
+}
+
+impl Ownership {
+    const NAMES: [(Ownership, &'static str); 3] = [
+        (Ownership::Writer, "ObjectWriter"),
+        (Ownership::BucketOwnerPreferred, "BucketOwnerPreferred"),
+        (Ownership::BucketOwnerEnforced, "BucketOwnerEnforced"),
+    ];
+
+    /// By its name in S3.
+    pub fn parse(name: &str) -> Option<Ownership> {
+        Ownership::NAMES.iter().find(|(_, known)| *known == name).map(|(ownership, _)| *ownership)
+    }
+    /// Its name in S3.
+    pub fn name(self) -> &'static str {
+        Ownership::NAMES.iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
+    }
+}
+impl Encode for Ownership {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (*self as u8).encode(out);
+    }
+}
+impl Decode for Ownership {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::decode(r)? {
+            0 => Ok(Ownership::Writer),
+            1 => Ok(Ownership::BucketOwnerPreferred),
+            2 => Ok(Ownership::BucketOwnerEnforced),
+            value => Err(DecodeError::BadValue { what: "s3 ownership", value: value.into() }),
+        }
+    }
+}
+
+/// What keeps a bucket from being public by mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublicBlock {
+    /// New lists must not be public.
+    pub block_acls: bool,
+    /// Public grants of lists do not count.
+    pub ignore_acls: bool,
+    /// New policies must not be public.
+    pub block_policy: bool,
+    /// A public policy gives access to the bucket's owner only.
+    pub restrict_buckets: bool,
+}
+versioned_fields!(
+    PublicBlock,
+    "s3 public access block",
+    block_acls,
+    ignore_acls,
+    block_policy,
+    restrict_buckets
+);
+
+/// The names of a bucket's settings about access.
+pub mod setting {
+    /// `Acl`.
+    pub const ACL: &str = "acl";
+    /// The document.
+    pub const POLICY: &str = "policy";
+    /// `Ownership`.
+    pub const OWNERSHIP: &str = "ownership";
+    /// `PublicBlock`.
+    pub const PUBLIC_BLOCK: &str = "public-block";
+    /// Its presence says that requesters pay.
+    pub const REQUESTER_PAYS: &str = "requester-pays";
+    /// `Quota`.
+    pub const QUOTA: &str = "quota";
+}
+
+/// What is set on a bucket about access.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketAccess {
+    pub acl: Acl,
+    /// The document; empty for none.
+    pub policy: String,
+    /// None was set: lists count, and objects belong to who wrote them.
+    pub ownership: Option<Ownership>,
+    pub public_block: Option<PublicBlock>,
+    /// Requests must say that the requester pays.
+    pub requester_pays: bool,
+    /// None was set: that of the owner's buckets holds.
+    pub quota: Option<Quota>,
+}
+
+impl BucketAccess {
+    /// From the settings of a bucket.
+    pub fn decode(settings: &BTreeMap<String, Bytes>) -> Result<BucketAccess, DecodeError> {
+        let get = |name| settings.get(name);
+        Ok(BucketAccess {
+            acl: get(setting::ACL).map(|value| from_slice(value)).transpose()?.unwrap_or_default(),
+            policy: get(setting::POLICY).map(|value| from_slice(value)).transpose()?.unwrap_or_default(),
+            ownership: get(setting::OWNERSHIP).map(|value| from_slice(value)).transpose()?,
+            public_block: get(setting::PUBLIC_BLOCK).map(|value| from_slice(value)).transpose()?,
+            requester_pays: get(setting::REQUESTER_PAYS).is_some(),
+            quota: get(setting::QUOTA).map(|value| from_slice(value)).transpose()?,
+        })
+    }
+
+    /// Who owns objects, and whether lists count.
+    pub fn ownership(&self) -> Ownership {
+        self.ownership.unwrap_or_default()
+    }
+
+    /// The policy of the bucket. One that cannot be read any more is an error: what it denies would be
+    /// allowed.
+    pub fn read_policy(&self, bucket: &str) -> Result<Option<Policy>, crate::policy::BadPolicy> {
+        match self.policy.is_empty() {
+            true => Ok(None),
+            false => Policy::parse(&self.policy, Kind::Bucket(bucket)).map(Some),
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    pub principal: Principal,
+    /// Policies that are attached to the user or role.
+    pub policies: Vec<Policy>,
+    /// Of a session: what it was limited to. All of them must allow what is done.
+    pub limits: Vec<Policy>,
+    /// What a subuser's key may do: reads, writes.
+    pub may_read: bool,
+    pub may_write: bool,
+}
+
+impl Sender {
+    /// A request without a signature.
+    pub fn anonymous() -> Sender {
+        Sender {
+            principal: Principal::Anonymous,
+            policies: Vec::new(),
+            limits: Vec::new(),
+            may_read: true,
+            may_write: true,
+        }
+    }
+
+    /// A user with all rights of its own.
+    pub fn user(id: &str) -> Sender {
+        Sender { principal: Principal::user(id), ..Sender::anonymous() }
+    }
+
+    fn id(&self) -> Option<String> {
+        self.principal.user_id()
+    }
+}
+
+/// The bucket of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket<'a> {
+    pub name: &'a str,
+    pub owner: &'a str,
+    pub access: &'a BucketAccess,
+    pub policy: Option<&'a Policy>,
+}
+
+/// The object of a request, where its list matters.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectOwner<'a> {
+    pub owner: &'a str,
+    pub acl: &'a Acl,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    /// It depends on the object, which was not given.
+    AskObject,
+}
+
+/// Decides on a request for a bucket that exists, or for an object in it.
+pub fn decide(
+    sender: &Sender,
+    action: Action,
+    key: Option<&str>,
+    bucket: &Bucket<'_>,
+    object: Option<ObjectOwner<'_>>,
+    context: &Context,
+) -> Verdict {
+    let resource = resource(bucket.name, bucket.owner, key.filter(|_| action.is_of_object));
+    let asked = Asked { principal: &sender.principal, action: action.name, resource: &resource, context };
+    let id = sender.id();
+    let is_owner = id.as_deref() == Some(bucket.owner);
+    if !may_at_all(sender, action, &asked) {
+        return Verdict::Denied;
+    }
+    if sender.policies.iter().any(|policy| policy.has(Effect::Deny, &asked)) {
+        return Verdict::Denied;
+    }
+    // A policy must not lock out the only one who can change it.
+    let is_recovery = is_owner
+        && matches!(action.name, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy");
+    if is_recovery {
+        return Verdict::Allowed;
+    }
+    let block = bucket.access.public_block.unwrap_or_default();
+    if let Some(policy) = bucket.policy {
+        if policy.has(Effect::Deny, &asked) {
+            return Verdict::Denied;
+        }
+        let counts = is_owner || !(block.restrict_buckets && policy.is_public());
+        if counts && policy.has(Effect::Allow, &asked) {
+            return Verdict::Allowed;
+        }
+    }
+    if sender.policies.iter().any(|policy| policy.has(Effect::Allow, &asked)) {
+        return Verdict::Allowed;
+    }
+    let ownership = bucket.access.ownership();
+    let lists_count = ownership != Ownership::BucketOwnerEnforced;
+    let listed = |acl: &Acl, permission| {
+        lists_count
+            && !matches!(sender.principal, Principal::Role { .. })
+            && acl.grants(id.as_deref(), permission, !block.ignore_acls)
+    };
+    let is_allowed = match (action.need, object) {
+        (Need::User, _) => id.is_some(),
+        (Need::Owner, _) => is_owner,
+        (Need::OfBucket(permission), _) => is_owner || listed(&bucket.access.acl, permission),
+        (Need::OfObject(_), _) if !lists_count => is_owner,
+        (Need::OfObject(_), None) => return Verdict::AskObject,
+        (Need::OfObject(permission), Some(object)) => {
+            id.as_deref() == Some(object.owner) || listed(object.acl, permission)
+        }
+    };
+    if is_allowed { Verdict::Allowed } else { Verdict::Denied }
+}
+
+/// Decides on what needs no bucket: making one, and listing one's own.
+pub fn decide_service(sender: &Sender, action: Action, name: Option<&str>, context: &Context) -> bool {
+    let resource = match name {
+        Some(name) => resource(name, "", None),
+        None => "arn:aws:s3:::*".to_owned(),
+    };
+    let asked = Asked { principal: &sender.principal, action: action.name, resource: &resource, context };
+    let has = |effect| sender.policies.iter().any(|policy| policy.has(effect, &asked));
+    may_at_all(sender, action, &asked) && !has(Effect::Deny) && (sender.id().is_some() || has(Effect::Allow))
+}
+
+/// The limits of the key that a request is signed with.
+fn may_at_all(sender: &Sender, action: Action, asked: &Asked<'_>) -> bool {
+    let has_right = if action.is_write { sender.may_write } else { sender.may_read };
+    let is_within = |limit: &Policy| limit.has(Effect::Allow, asked) && !limit.has(Effect::Deny, asked);
+    has_right && sender.limits.iter().all(is_within)
+}
+
+/// Such as `arn:aws:s3::tenant:bucket/key`, with the tenant of the bucket's owner.
+fn resource(bucket: &str, owner: &str, key: Option<&str>) -> String {
+    let (tenant, _) = crate::policy::split_tenant(owner);
+    match key {
+        Some(key) => format!("arn:aws:s3::{tenant}:{bucket}/{key}"),
+        None => format!("arn:aws:s3::{tenant}:{bucket}"),
+    }
+}
