@@ -2,11 +2,13 @@
 //!
 //! `OsdMap` is the one that matters: pools, OSDs and CRUSH, from which all clients and daemons compute the
 //! same placement (`placement`). It changes one epoch at a time, by an `Incremental`. `MonMap` and `MgrMap`
-//! name the daemons to connect to.
+//! name the daemons to connect to, `FsMap` the file systems and their metadata servers.
 
 mod blocklist;
 mod flags;
+mod fsmap;
 mod incremental;
+mod mdsmap;
 mod mgrmap;
 mod monmap;
 mod osdmap;
@@ -16,7 +18,12 @@ mod shards;
 mod split;
 
 pub use flags::{map_flags, osd_state, pool_flags, release};
+pub use fsmap::{Filesystem, FsMap};
 pub use incremental::{ApplyError, Incremental};
+pub use mdsmap::{
+    CompatSet, FeatureSet, FsSettings, MdsGid, MdsInfo, MdsMap, MdsRank, MdsState, NO_FILE_SYSTEM, NO_RANK,
+    Ranks, mdsmap_flags,
+};
 pub use mgrmap::{MgrMap, MgrModule, MgrModuleOption, MgrStandby};
 pub use monmap::{AuthCiphers, MonInfo, MonMap};
 pub use osdmap::{FullRatios, MAX_OSDS, Osd, OsdInfo, OsdMap, OsdXinfo};

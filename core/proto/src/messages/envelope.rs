@@ -133,12 +133,14 @@ messages! {
     OsdOp(Box<OsdOp>) = 42, v 8, compat 3, reads 8, "osd_op";
     OsdOpReply(Box<OsdOpReply>) = 43, v 8, compat 2, reads 7, "osd_op_reply";
     WatchNotify(WatchNotify) = 44, v 3, compat 1, reads 3, "watch_notify";
+    FsMap(FsMapMsg) = 45, v 1, compat 1, reads 0, "fsmap";
     PoolOpReply(PoolOpReply) = 48, v 1, compat 1, reads 0, "poolop_reply";
     PoolOp(PoolOp) = 49, v 4, compat 2, reads 4, "poolop";
     MonCommand(MonCommand) = 50, v 1, compat 1, reads 0, "mon_command";
     MonCommandAck(MonCommandAck) = 51, v 1, compat 1, reads 0, "mon_command_ack";
     Log(Log) = 52, v 1, compat 1, reads 0, "log";
     LogAck(LogAck) = 53, v 1, compat 1, reads 0, "log_ack";
+    RemoveSnaps(RemoveSnaps) = 57, v 1, compat 1, reads 0, "remove_snaps";
     GetPoolStats(GetPoolStats) = 58, v 1, compat 1, reads 0, "getpoolstats";
     GetPoolStatsReply(GetPoolStatsReply) = 59, v 2, compat 1, reads 2, "getpoolstats_reply";
     OsdBackoff(OsdBackoff) = 61, v 1, compat 1, reads 0, "osd_backoff";
@@ -146,6 +148,8 @@ messages! {
     GetConfig(GetConfig) = 63, v 1, compat 1, reads 0, "get_config";
     Command(Command) = 97, v 1, compat 1, reads 0, "command";
     CommandReply(CommandReply) = 98, v 1, compat 1, reads 0, "command_reply";
+    MdsBeacon(MdsBeacon) = 100, v 8, compat 6, reads 6, "mdsbeacon";
+    MdsLoadTargets(MdsLoadTargets) = 101, v 1, compat 1, reads 0, "mds_load_targets";
     FsMapUser(FsMapUser) = 103, v 1, compat 1, reads 0, "fs_map_user";
     MgrOpen(MgrOpen) = 0x700, v 3, compat 1, reads 3, "mgropen";
     MgrConfigure(MgrConfigure) = 0x701, v 4, compat 1, reads 2, "mgrconfigure";

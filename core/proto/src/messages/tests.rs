@@ -1,4 +1,5 @@
 use super::*;
+use crate::maps::{CompatSet, MdsState};
 use crate::types::{
     AddrVec, AuthName, CopySource, EntityName, Extent, ListFilter, NotifyAcks, ObjectId, ObjectLocator, Op,
     OpCode, PoolStat, RawOp, ReqId, ScrubLs, SpgId, WatchAction, op_flags,
@@ -225,6 +226,23 @@ fn samples() -> Vec<Message> {
         MonGetVersion { handle: 1, what: text("osdmap") }.into(),
         MonGetVersionReply { handle: 1, version: 2, oldest: 3 }.into(),
         MdsMapMsg { fsid, epoch: Epoch(2), map: bytes("map"), fs_name: text("fs") }.into(),
+        FsMapMsg { epoch: Epoch(2), map: bytes("map") }.into(),
+        MdsBeacon {
+            version,
+            fsid,
+            gid: 4100,
+            state: MdsState::BOOT,
+            seq: 7,
+            name: text("a"),
+            compat: CompatSet::of_new_file_system(),
+            health: vec![MdsHealth { kind: 1, severity: 1, text: text("slow"), metadata: BTreeMap::new() }],
+            metadata: BTreeMap::from([(text("os"), text("Linux"))]),
+            features: 9,
+            fs: text("fs"),
+        }
+        .into(),
+        MdsLoadTargets { version, gid: 4100, targets: [1, 2].into() }.into(),
+        RemoveSnaps { version, snaps: BTreeMap::from([(3, vec![SnapId(4), SnapId(5)])]) }.into(),
         OsdMapMsg {
             fsid,
             incrementals: BTreeMap::from([(Epoch(4), bytes("inc"))]),

@@ -520,6 +520,11 @@ impl Op {
                 let Extent { off: size, truncate_size, truncate_seq, .. } = extent(args)?;
                 Op::Truncate { size, truncate_size, truncate_seq }
             }
+            // A file's metadata server cuts an object off at the size that the file was truncated to.
+            OpCode::TRIMTRUNC => {
+                let Extent { truncate_size, truncate_seq, .. } = extent(args)?;
+                Op::Truncate { size: truncate_size, truncate_size, truncate_seq }
+            }
             OpCode::ZERO => {
                 let Extent { off, len, .. } = extent(args)?;
                 Op::Zero { off, len }

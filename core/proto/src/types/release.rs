@@ -18,6 +18,8 @@ pub mod cluster_format {
     pub const OSD_REMOVALS: u32 = 2;
     /// OSDs hold shards of erasure-coded pools.
     pub const ERASURE_POOLS: u32 = 2;
+    /// Monitors agree on file systems and their metadata servers.
+    pub const FILE_SYSTEMS: u32 = 2;
     /// That of a new cluster.
     pub const NEWEST: u32 = LATENCIES;
 }
