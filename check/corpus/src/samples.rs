@@ -42,6 +42,11 @@ pub fn mgr_maps() -> Vec<Sample> {
     published("mgrmap")
 }
 
+/// File systems and their metadata servers.
+pub fn fs_maps() -> Vec<Sample> {
+    lines(include_str!("../data/fsmap.txt")).collect()
+}
+
 macro_rules! crush_files {
     ($($name:literal),*) => {
         &[$(($name, include_str!(concat!("../data/crush/", $name, ".txt")))),*]

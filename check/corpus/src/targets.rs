@@ -58,6 +58,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 8 << 20, ..target("incremental", codecs::incremental_seeds, codecs::incremental) },
     target("monmap", codecs::mon_map_seeds, codecs::mon_map),
     target("mgrmap", codecs::mgr_map_seeds, codecs::mgr_map),
+    Target { fixed: 2 << 20, ..target("fsmap", codecs::fs_map_seeds, codecs::fs_map) },
     Target { fixed: 4 << 20, ..target("crushmap", codecs::crush_map_seeds, codecs::crush_map) },
     Target { fixed: 16 << 20, ..target("store", disk::seeds, disk::run) },
     Target { fixed: 16 << 20, ..target("store-export", export::seeds, export::run) },

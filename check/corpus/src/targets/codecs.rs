@@ -5,7 +5,7 @@ use crate::samples::{self, Sample};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime, Version};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
+use nacre_proto::maps::{FsMap, Incremental, MAX_OSDS, MgrMap, MonMap, OsdMap};
 use nacre_proto::messages::answer::{Answer, Answers};
 use nacre_proto::messages::part::{Act, Acts, Meta, Part, Stale};
 use nacre_proto::messages::peer::{
@@ -474,6 +474,13 @@ pub fn mgr_map_seeds() -> Vec<Vec<u8>> {
 }
 pub fn mgr_map(input: &[u8]) {
     stable::<MgrMap>(input);
+}
+
+pub fn fs_map_seeds() -> Vec<Vec<u8>> {
+    bytes_of(samples::fs_maps())
+}
+pub fn fs_map(input: &[u8]) {
+    stable::<FsMap>(input);
 }
 
 pub fn crush_map_seeds() -> Vec<Vec<u8>> {
