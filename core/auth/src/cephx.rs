@@ -15,6 +15,7 @@ mod prover;
 mod tests;
 mod verifier;
 
+pub(crate) use messages::CephTicketContent;
 pub use messages::{
     Authorize, Authorizer, Challenge, Given, Introduction, Proof, SERVICE_AUTH, SERVICE_MDS, SERVICE_MGR,
     SERVICE_MON, SERVICE_OSD, SERVICES, Service, Ticket, TicketContent, TicketRequest,

@@ -1,6 +1,8 @@
 //! The keys of all entities, as the monitors have them, and the part of them that other daemons have.
 
-use crate::cephx::{Given, SERVICE_AUTH, SERVICES, Service, Ticket, TicketContent};
+use crate::cephx::{
+    CephTicketContent, Given, SERVICE_AUTH, SERVICE_MDS, SERVICES, Service, Ticket, TicketContent,
+};
 use crate::{Entropy, KeyType, Secret, Usage};
 use nacre_base::Utime;
 use nacre_proto::types::AuthName;
@@ -97,10 +99,28 @@ impl Keys {
     /// Services that need another key.
     pub fn due(&self, now: Utime) -> Vec<Service> {
         let is_due = |service: &Service| match self.rotating.get(service) {
+            // Ceph's metadata servers wait until they have all three.
+            Some(rotating) if *service == SERVICE_MDS && rotating.keys.len() < KEYS_KEPT => true,
             Some(rotating) => rotating.is_due(now, self.lifetimes.of(*service)),
             None => true,
         };
         SERVICES.into_iter().filter(is_due).collect()
+    }
+
+    /// The keys of a service by number, with the time at which the last ticket ends that each seals.
+    pub(crate) fn expiring(&self, service: Service) -> Vec<(u64, &Secret, Utime)> {
+        let ttl = self.lifetimes.of(service);
+        let keys: Vec<_> = self.rotating.get(&service).into_iter().flat_map(|all| &all.keys).collect();
+        let newest = keys.last().map_or(Utime::ZERO, |(_, key)| key.created);
+        // The newest is the next one; the one before seals until another comes.
+        let mut expiring: Vec<_> = keys
+            .into_iter()
+            .rev()
+            .zip([newest + 2 * ttl, newest + ttl, newest])
+            .map(|((id, key), expires)| (*id, key, expires))
+            .collect();
+        expiring.reverse();
+        expiring
     }
 
     /// The keys for the daemons of `service`.
@@ -131,7 +151,14 @@ impl Keys {
             session_key: Secret::generate(kind, now, entropy),
             expires: now + validity,
         };
-        let ticket = Ticket { secret_id, sealed: key.seal(Usage::TicketContent, &content, entropy) };
+        let sealed = match service {
+            SERVICE_MDS => {
+                let content = CephTicketContent { content: &content, created: now };
+                key.seal(Usage::TicketContent, &content, entropy)
+            }
+            _ => key.seal(Usage::TicketContent, &content, entropy),
+        };
+        let ticket = Ticket { secret_id, sealed };
         Some(Given { service, session_key: content.session_key, validity, ticket })
     }
 

@@ -62,6 +62,8 @@ pub struct Proved {
     pub service: Service,
     /// What it may do here, as text.
     pub caps: String,
+    /// Its id, which the monitors gave it.
+    pub global_id: u64,
 }
 
 /// A server's yes.

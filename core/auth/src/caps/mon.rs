@@ -89,6 +89,15 @@ impl MonCaps {
         self.here(from).any(Grant::is_everything)
     }
 
+    /// Whether an entity may know of the file system of that name: if a grant names it, or none names any.
+    pub fn sees_file_system(&self, name: &str) -> bool {
+        let named = |grant: &Grant| match &grant.what {
+            What::Any { fs: Some(fs), .. } => fs == name,
+            _ => true,
+        };
+        self.grants.iter().any(named)
+    }
+
     fn here(&self, from: IpAddr) -> impl Iterator<Item = &Grant> {
         self.grants.iter().filter(move |grant| network::admits(&grant.network, from))
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 const GET_SESSION: u16 = 0x0100;
 /// Ceph: `CEPHX_GET_PRINCIPAL_SESSION_KEY`.
 const GET_TICKETS: u16 = 0x0200;
+/// Ceph: `CEPHX_GET_ROTATING_KEY`.
+const GET_ROTATING: u16 = 0x0400;
 
 /// A service that accepts tickets, as one bit. Ceph: `CEPH_ENTITY_TYPE_*`.
 pub type Service = u32;
@@ -81,6 +83,63 @@ impl Decode for TicketContent {
             expires: Utime::decode(r)?,
         })
     }
+}
+
+/// The same for Ceph's own metadata servers. Ceph: `CephXServiceTicketInfo` with its `AuthTicket` v2.
+pub(crate) struct CephTicketContent<'a> {
+    pub content: &'a TicketContent,
+    pub created: Utime,
+}
+
+impl Encode for CephTicketContent<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let TicketContent { name, global_id, caps, session_key, expires } = self.content;
+        out.push(1);
+        out.push(2);
+        name.encode(out);
+        global_id.encode(out);
+        u64::MAX.encode(out); // an owner's number, of which there are none since long ago
+        self.created.encode(out);
+        expires.encode(out);
+        out.push(1);
+        false.encode(out); // whether everything is allowed whatever the text says
+        match caps.is_empty() {
+            true => 0_u32.encode(out),
+            false => nacre_wire::to_vec(caps).encode(out),
+        }
+        0_u32.encode(out);
+        session_key.encode(out);
+    }
+}
+
+/// The keys of a service's tickets with the times at which they end, as Ceph's daemons ask for them. Ceph:
+/// `RotatingSecrets`.
+pub(crate) struct CephRotating<'a>(pub Vec<(u64, &'a Secret, Utime)>);
+
+impl Encode for CephRotating<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(1);
+        (self.0.len() as u32).encode(out);
+        for (id, key, expires) in &self.0 {
+            id.encode(out);
+            out.push(1);
+            key.encode(out);
+            expires.encode(out);
+        }
+        self.0.iter().map(|(id, ..)| *id).max().unwrap_or(0).encode(out);
+    }
+}
+
+/// Whether a daemon asks for its service's keys.
+pub(crate) fn asks_for_rotating(payload: &[u8]) -> bool {
+    payload == GET_ROTATING.to_le_bytes()
+}
+
+/// The answer: keys that only the owner of `secret` can read.
+pub(crate) fn rotating_reply(keys: &CephRotating<'_>, secret: &Secret, entropy: &mut Entropy) -> Vec<u8> {
+    let mut out = nacre_wire::to_vec(&(GET_ROTATING, 0_i32));
+    secret.seal(Usage::RotatingSecrets, keys, entropy).encode(&mut out);
+    out
 }
 
 /// The payload of AUTH_REQUEST to a monitor.

@@ -1,9 +1,11 @@
 //! The server's half: monitors know the entities' keys, other daemons the keys that tickets are sealed with.
 
-use super::messages::{AuthorizeReply, SessionReply, proof_of, ticket_reply};
+use super::messages::{
+    AuthorizeReply, CephRotating, SessionReply, asks_for_rotating, proof_of, rotating_reply, ticket_reply,
+};
 use super::{
-    Authorize, Authorizer, Challenge, Introduction, Proof, SERVICE_AUTH, SERVICE_MON, SERVICES, Service,
-    Ticket, TicketContent, TicketRequest,
+    Authorize, Authorizer, Challenge, Introduction, Proof, SERVICE_AUTH, SERVICE_MDS, SERVICE_MON, SERVICES,
+    Service, Ticket, TicketContent, TicketRequest,
 };
 use crate::keys::Holder;
 use crate::method::{
@@ -131,7 +133,7 @@ impl CephxVerifier {
         };
         let TicketContent { name, global_id, caps, .. } = content;
         Ok(Verdict::Granted(Box::new(Grant {
-            proved: Some(Proved { name: name.clone(), service: self.service, caps }),
+            proved: Some(Proved { name: name.clone(), service: self.service, caps, global_id }),
             name,
             global_id,
             reply: to_vec(&session_key.seal(Usage::AuthorizeReply, &reply, &mut self.entropy)),
@@ -191,7 +193,7 @@ impl CephxVerifier {
         Ok(Verdict::Granted(Box::new(Grant {
             name: name.clone(),
             global_id,
-            proved: Some(Proved { name: name.clone(), service: self.service, caps }),
+            proved: Some(Proved { name: name.clone(), service: self.service, caps, global_id }),
             reply,
             session: Some(SessionSecret { key: session.session_key.key().to_vec(), connection }),
         })))
@@ -229,7 +231,8 @@ impl Verifier for CephxVerifier {
     }
 }
 
-/// A monitor's answer to a request for tickets within a session of `name`; or a Linux error number.
+/// A monitor's answer to a request for tickets within a session of `name`, or for the keys of the service
+/// that `name` is a daemon of; or a Linux error number.
 pub fn renew(
     keys: &Keys,
     name: &AuthName,
@@ -237,6 +240,12 @@ pub fn renew(
     entropy: &mut Entropy,
     payload: &[u8],
 ) -> Result<Vec<u8>, i32> {
+    if asks_for_rotating(payload) {
+        // Nacre's own daemons are sent theirs.
+        let entity = keys.entities.get(name).filter(|_| name.kind == SERVICE_MDS).ok_or(errno::EACCES)?;
+        let rotating = CephRotating(keys.expiring(SERVICE_MDS));
+        return Ok(rotating_reply(&rotating, &entity.key, entropy));
+    }
     let request: TicketRequest = from_slice(payload).map_err(|_| errno::EINVAL)?;
     let Authorizer { service, ticket, sealed, global_id } = &request.authorizer;
     let session = keys

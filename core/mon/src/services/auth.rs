@@ -127,7 +127,8 @@ impl PublishedKeys {
             Ok(payload) => (0, payload),
             Err(errno) => (-errno, Vec::new()),
         };
-        let global_id = u64::try_from(session.peer.num).unwrap_or(0);
+        // Daemons of Ceph's go by other numbers.
+        let global_id = session.peer.proved.as_ref().map_or(0, |proved| proved.global_id);
         let (protocol, payload, text) = (METHOD_CEPHX, payload.into(), String::new());
         AuthReply { protocol, result, global_id, payload, text }
     }

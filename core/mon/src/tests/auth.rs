@@ -144,7 +144,8 @@ fn key_of_an_encrypted_disk_is_kept_for_one_user_until_the_osd_goes() {
 
     // The user of the lockbox reads this one key.
     let name = AuthName::parse(&box_name).unwrap();
-    let proved = Proved { name, service: nacre_auth::cephx::SERVICE_MON, caps: Default::default() };
+    let proved =
+        Proved { name, service: nacre_auth::cephx::SERVICE_MON, caps: Default::default(), global_id: 4100 };
     let conn = t.open_as(EntityType::Client, 4200, addr(0, 78), Some(proved));
     let read = |t: &mut TestMon, key: &str| {
         let cmd = vec![json!({ "prefix": "config-key get", "key": key }).to_string()];
@@ -271,7 +272,7 @@ fn number_of_users_is_limited_by_size() {
 fn enter(t: &mut TestMon, name: &str, service: u32) -> ConnId {
     let name = AuthName::parse(name).unwrap();
     let kind = EntityType::from_byte(name.kind as u8).unwrap();
-    let proved = Some(Proved { name, service, caps: String::new() });
+    let proved = Some(Proved { name, service, caps: String::new(), global_id: 4100 });
     t.open_as(kind, 4200, addr(0, 78), proved)
 }
 

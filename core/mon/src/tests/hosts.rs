@@ -7,7 +7,7 @@ use nacre_proto::types::AuthName;
 
 /// A session of a token's or a host's entity.
 fn enter(t: &mut TestMon, name: &AuthName) -> ConnId {
-    let proved = Some(Proved { name: name.clone(), service: 1, caps: String::new() });
+    let proved = Some(Proved { name: name.clone(), service: 1, caps: String::new(), global_id: 4100 });
     t.open_as(EntityType::Client, 4200, addr(0, 78), proved)
 }
 

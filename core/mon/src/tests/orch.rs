@@ -9,6 +9,7 @@ fn orders(t: &mut TestMon, host: &str, done: u64) -> Value {
         name: AuthName::parse(&format!("client.host.{host}")).unwrap(),
         service: 1,
         caps: String::new(),
+        global_id: 4200,
     };
     let conn = t.open_as(EntityType::Client, 4200, addr(0, 78), Some(proved));
     let words = json!({ "prefix": "host report", "name": host, "done": done });

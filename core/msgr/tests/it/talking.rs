@@ -217,7 +217,12 @@ impl Verifier for Asker {
             b"answer" => Verdict::Granted(Box::new(Grant {
                 name: AuthName::new(EntityType::Client, "sworn"),
                 global_id: 6,
-                proved: self.proves.clone().map(|name| Proved { name, service: 4, caps: String::new() }),
+                proved: self.proves.clone().map(|name| Proved {
+                    name,
+                    service: 4,
+                    caps: String::new(),
+                    global_id: 1,
+                }),
                 reply: vec![],
                 session: None,
             })),
