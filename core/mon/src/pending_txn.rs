@@ -7,7 +7,7 @@ use crate::state::{Batch, State};
 use nacre_auth::{Entity, Entropy};
 use nacre_base::{OsdId, PoolId, Utime};
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{Incremental, Osd, OsdMap, OsdXinfo, Pool, osd_state};
+use nacre_proto::maps::{FsMap, Incremental, Osd, OsdMap, OsdXinfo, Pool, osd_state};
 use nacre_proto::messages::DaemonMsg;
 use nacre_proto::types::{AuthName, EntityAddr};
 use nacre_wire::to_vec;
@@ -97,6 +97,23 @@ impl PendingTxn {
     pub fn entity<'a>(&'a self, state: &'a State, name: &AuthName) -> Option<&'a Entity> {
         let changed = self.batch.auth.entities.iter().rev().find(|(changed, _)| changed == name);
         changed.map_or_else(|| state.auth.keys.entities.get(name), |(_, entity)| entity.as_ref())
+    }
+
+    /// The map of file systems with all changes so far.
+    pub fn fsmap<'a>(&'a self, state: &'a State) -> &'a FsMap {
+        self.batch.fsmap.map.as_ref().unwrap_or(&state.fsmap.map)
+    }
+    /// Changes it. Its epoch is the next one, which `change` notes in what it changes.
+    pub fn edit_fsmap<T>(&mut self, state: &State, change: impl FnOnce(&mut FsMap) -> T) -> T {
+        let map = self.batch.fsmap.map.get_or_insert_with(|| {
+            let committed = state.fsmap.map.as_ref().clone();
+            FsMap { epoch: committed.epoch.next(), ..committed }
+        });
+        let result = change(map);
+        for fs in map.filesystems.values_mut().filter(|fs| fs.map.epoch == map.epoch) {
+            fs.map.modified = self.batch.stamp;
+        }
+        result
     }
 
     /// Whether the change may place PGs anew.

@@ -144,6 +144,7 @@ slices! {
     health: Mutes,
     auth: Auth,
     leader_hints: LeaderHints,
+    /// File systems and their metadata servers.
     fsmap: FileSystems,
     hosts: Hosts,
     mon_metadata: MonMetadata,
@@ -214,7 +215,7 @@ versioned_fields!(Genesis, "genesis", monmap, osdmap; later entities, format);
 
 impl Encode for Batch {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 8, 1, |out| {
+        versioned(out, 9, 1, |out| {
             self.origin.encode(out);
             self.stamp.encode(out);
             self.genesis.encode(out);
@@ -237,12 +238,13 @@ impl Encode for Batch {
             self.hosts.encode(out);
             self.mon_metadata.encode(out);
             self.upgrades.encode(out);
+            self.fsmap.encode(out);
         });
     }
 }
 impl Decode for Batch {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("batch", 8, |r, v| {
+        r.versioned("batch", 9, |r, v| {
             let mut batch = Batch {
                 origin: Decode::decode(r)?,
                 stamp: Decode::decode(r)?,
@@ -281,6 +283,9 @@ impl Decode for Batch {
             if v >= 8 {
                 batch.upgrades = Decode::decode(r)?;
             }
+            if v >= 9 {
+                batch.fsmap = Decode::decode(r)?;
+            }
             Ok(batch)
         })
     }
@@ -289,7 +294,7 @@ impl Decode for Batch {
 /// A checkpoint.
 impl Encode for State {
     fn encode(&self, out: &mut Vec<u8>) {
-        versioned(out, 10, 1, |out| {
+        versioned(out, 11, 1, |out| {
             self.monmap.map.encode(out);
             self.mgrmap.map.encode(out);
             self.osdmap.encode_maps(out);
@@ -311,12 +316,13 @@ impl Encode for State {
             self.log.lines.iter().map(|(number, _)| *number).collect::<Vec<_>>().encode(out);
             self.mon_metadata.of.encode(out);
             self.upgrades.encode(out);
+            self.fsmap.encode(out);
         });
     }
 }
 impl Decode for State {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        r.versioned("monitor state", 10, |r, v| {
+        r.versioned("monitor state", 11, |r, v| {
             let mut state = State {
                 monmap: Membership::initial(MonMap::decode(r)?),
                 mgrmap: ManagerMap { map: Decode::decode(r)? },
@@ -328,7 +334,7 @@ impl Decode for State {
                 health: Mutes::default(),
                 auth: Auth::default(),
                 leader_hints: LeaderHints::default(),
-                fsmap: FileSystems,
+                fsmap: FileSystems::default(),
                 hosts: Hosts::default(),
                 mon_metadata: MonMetadata::default(),
                 upgrades: Upgrades::default(),
@@ -364,6 +370,9 @@ impl Decode for State {
             }
             if v >= 10 {
                 state.upgrades = Decode::decode(r)?;
+            }
+            if v >= 11 {
+                state.fsmap = Decode::decode(r)?;
             }
             Ok(state)
         })

@@ -418,6 +418,7 @@ mod encodings;
 mod erasure;
 mod forced;
 mod formats;
+mod fsmap;
 mod host_devices;
 mod hosts;
 mod image_load;

@@ -17,6 +17,11 @@ const SPECIFICATIONS: &str = "no specifications of services; monitors are placed
 const UPMAP_PRIMARY: &str =
     "clients before Reef cannot read such entries; `ceph osd primary-affinity` shifts primaries between OSDs";
 
+const SUBVOLUMES: &str = "there are no subvolumes; directories with quotas (the xattr ceph.quota.max_bytes) and `ceph fs \
+                          authorize` serve the same purpose";
+const FS_MIRRORS: &str =
+    "file systems are not mirrored; `rsync` from a snapshot directory (.snap) copies one";
+
 pub const ABSENT: Absent = Absent(&[
     ("add_bootstrap_peer_hint", RAFT),
     ("add_bootstrap_peer_hintv", RAFT),
@@ -36,10 +41,18 @@ pub const ABSENT: Absent = Absent(&[
     ("device scrape-daemon-health-metrics", DISKS),
     ("device scrape-health-metrics", DISKS),
     ("device set-life-expectancy", DISKS),
+    ("fs clone", SUBVOLUMES),
+    ("fs mirror", FS_MIRRORS),
+    ("fs snap-schedule", "snapshots of directories are made with `mkdir .snap/NAME`, for example from cron"),
+    ("fs snapshot mirror", FS_MIRRORS),
+    ("fs subvolume", SUBVOLUMES),
+    ("fs subvolumegroup", SUBVOLUMES),
+    ("fs volume info", "`ceph fs get`, `ceph fs status` and `ceph df` show it"),
     ("healthcheck history", "the history of health checks is in the log: `ceph log last`"),
     ("heap", "memory comes from the system's allocator, which has no such statistics"),
     ("influx", MODULE),
     ("insights", MODULE),
+    ("mds set_state", "metadata servers change their states themselves; `ceph mds fail` replaces one"),
     ("mgr fail", "the leading monitor is the manager; when it stops, another one leads"),
     ("mgr self-test", MODULE),
     ("mon scrub", "data of a monitor is verified by checksum when it is read"),

@@ -69,7 +69,7 @@ fn shown(call: &Call<'_>) -> Result<AuthName, Refusal> {
     })
 }
 
-fn changed(call: &Call<'_>) -> Result<AuthName, Refusal> {
+pub(super) fn changed(call: &Call<'_>) -> Result<AuthName, Refusal> {
     not_monitors(entity(call, |text| if text.is_empty() { "" } else { "bad entity name" }.to_string())?)
 }
 
@@ -91,7 +91,7 @@ fn pairs(call: &Call<'_>) -> Result<Vec<(String, String)>, Refusal> {
     Ok(words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
-fn checked(pairs: Vec<(String, String)>) -> Result<Caps, Refusal> {
+pub(super) fn checked(pairs: Vec<(String, String)>) -> Result<Caps, Refusal> {
     pairs.iter().try_for_each(|(daemon, text)| check(daemon, text))?;
     Ok(pairs.into_iter().collect())
 }
@@ -222,7 +222,7 @@ pub(super) fn is_there(
 
 // ---- what is shown ----
 
-fn rows<'a>(entities: impl IntoIterator<Item = (&'a AuthName, &'a Entity)>) -> Value {
+pub(super) fn rows<'a>(entities: impl IntoIterator<Item = (&'a AuthName, &'a Entity)>) -> Value {
     let row = |(name, entity): (&AuthName, &Entity)| {
         let caps: serde_json::Map<String, Value> =
             entity.caps.iter().map(|(daemon, text)| (daemon.clone(), json!(text))).collect();

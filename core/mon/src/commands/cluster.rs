@@ -1,6 +1,6 @@
 //! The cluster as a whole: `ceph -s`, health, versions.
 
-use super::{Answer, Call, Outcome, PACIFIC_FEATURES, Row, monitors, refuse, usage};
+use super::{Answer, Call, Outcome, PACIFIC_FEATURES, Row, fs_show, monitors, refuse, usage};
 use crate::mon::Mon;
 use crate::output::{self, age, bytes, count, uuid};
 use crate::services::health::{self, Check, Mute};
@@ -232,7 +232,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
         },
         "osdmap": osd_counts(call),
         "pgmap": pgmap,
-        "fsmap": { "epoch": 1, "by_rank": [], "up:standby": 0 },
+        "fsmap": fs_show::summary_json(&state.fsmap.map),
         "mgrmap": {
             "available": state.mgrmap.map.available,
             "num_standbys": state.mgrmap.map.standbys.len(),
@@ -321,7 +321,10 @@ fn services_text(call: &Call<'_>) -> String {
     if !flags.is_empty() {
         osds += &format!("\n{:>1$}flags {flags}", "", 5 + width);
     }
-    let own = [("mon", mons), ("mgr", mgr), ("osd", osds)];
+    let mut own = vec![("mon", mons), ("mgr", mgr), ("osd", osds)];
+    if let Some(servers) = fs_show::daemons_text(&state.fsmap.map) {
+        own.insert(2, ("mds", servers));
+    }
     let lines = own.into_iter().chain(registered);
     let lines = lines.map(|(name, text)| format!("    {:<width$} {text}\n", format!("{name}:")));
     format!(" \n  services:\n{}", lines.collect::<String>())
@@ -357,8 +360,10 @@ fn data_text(call: &Call<'_>) -> String {
     let (states, sum) = (stats.states(map), stats.sum());
     let space = stats.space(|osd| map.is_in(osd));
     let all: u64 = states.values().sum();
+    let volumes = fs_show::volumes_text(&call.state.fsmap.map);
+    let volumes = volumes.map_or(String::new(), |text| format!("    volumes: {text}\n"));
     let mut out = format!(
-        " \n  data:\n    pools:   {} pools, {all} pgs\n    objects: {} objects, {}\n    usage:   {} used, {} / {} avail\n    pgs:     ",
+        " \n  data:\n{volumes}    pools:   {} pools, {all} pgs\n    objects: {} objects, {}\n    usage:   {} used, {} / {} avail\n    pgs:     ",
         map.pools.len(),
         count(sum.objects),
         bytes(sum.bytes),
@@ -421,11 +426,12 @@ fn data_text(call: &Call<'_>) -> String {
 fn versions(call: &mut Call<'_>) -> Outcome {
     let (mons, mgrs, osds) =
         (monitors::quorum_versions(call), monitors::manager_versions(call), osd_versions(call));
+    let mdss = fs_show::server_versions(call);
     let mut overall: BTreeMap<String, usize> = BTreeMap::new();
-    for (version, n) in mons.iter().chain(&mgrs).chain(&osds) {
+    for (version, n) in mons.iter().chain(&mgrs).chain(&osds).chain(&mdss) {
         *overall.entry(version.clone()).or_default() += n;
     }
-    let mut all = json!({ "mon": mons, "mgr": mgrs, "osd": osds, "mds": {} });
+    let mut all = json!({ "mon": mons, "mgr": mgrs, "osd": osds, "mds": mdss });
     for (service, versions) in call.mon.services.service_map.versions() {
         all[service] = json!(versions);
         versions.into_iter().for_each(|(version, n)| *overall.entry(version).or_default() += n);

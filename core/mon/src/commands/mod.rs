@@ -21,10 +21,14 @@ mod crush;
 mod crush_tune;
 mod devices;
 mod erasure;
+mod fs;
+mod fs_show;
+mod fs_status;
 mod host_admin;
 mod host_devices;
 mod hosts;
 mod iostat;
+mod mds;
 mod modules;
 mod monitors;
 mod orch;
@@ -48,6 +52,7 @@ pub(crate) mod snaps;
 mod tell;
 mod upgrade;
 mod usage;
+mod volumes;
 mod weight_set;
 
 use absent::ABSENT;
@@ -161,6 +166,11 @@ fn built() -> &'static BTreeMap<&'static str, (&'static str, Handler)> {
             config::COMMANDS,
             config_file::COMMANDS,
             crash::COMMANDS,
+            fs_show::COMMANDS,
+            fs_status::COMMANDS,
+            fs::COMMANDS,
+            mds::COMMANDS,
+            volumes::COMMANDS,
             modules::COMMANDS,
             balancer::COMMANDS,
             autoscale::COMMANDS,

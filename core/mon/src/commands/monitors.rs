@@ -1,4 +1,4 @@
-//! Monitors, the manager, the cluster log, and file systems, of which there are none yet.
+//! Monitors, the manager and the cluster log.
 
 use super::cluster::election_epoch;
 use super::{Answer, Call, Outcome, Refusal, Row, ciphers, refuse};
@@ -43,11 +43,6 @@ pub const COMMANDS: &[Row] = &[
     ("mgr versions", "show the version of the manager", mgr_versions),
     ("mgr count-metadata", "count the managers by a field of their metadata", count_mgrs),
     ("mgr metadata", "show the metadata of the manager", mgr_metadata),
-    ("fs ls", "list the file systems", fs_ls),
-    ("fs dump", "show the file system map", fs_dump),
-    ("mds stat", "summarise the metadata servers", mds_stat),
-    ("mds versions", "count the metadata servers by version", no_object),
-    ("mds metadata", "show the metadata of the metadata servers", no_list),
     ("log", "write a line into the cluster log", log),
     ("log last", "show the last lines of the cluster log", log_last),
 ];
@@ -645,64 +640,6 @@ fn manager_rows(call: &Call<'_>) -> Vec<Map<String, Value>> {
         row
     };
     managers(call).map(row).collect()
-}
-
-// ---- file systems ----
-
-fn fsmap_json() -> Value {
-    let mut incompat = Map::new();
-    for (number, name) in INCOMPAT {
-        incompat.insert(format!("feature_{number}"), json!(name));
-    }
-    json!({
-        "epoch": 1,
-        "default_fscid": -1,
-        "compat": { "compat": {}, "ro_compat": {}, "incompat": incompat },
-        "feature_flags": { "enable_multiple": true, "ever_enabled_multiple": true },
-        "standbys": [],
-        "filesystems": [],
-    })
-}
-
-/// Ceph's names for what a metadata server must understand.
-const INCOMPAT: [(u8, &str); 9] = [
-    (1, "base v0.20"),
-    (2, "client writeable ranges"),
-    (3, "default file layouts on dirs"),
-    (4, "dir inode in separate object"),
-    (5, "mds uses versioned encoding"),
-    (6, "dirfrag is stored in omap"),
-    (8, "no anchor table"),
-    (9, "file layout v2"),
-    (10, "snaprealm v2"),
-];
-
-fn fs_ls(call: &mut Call<'_>) -> Outcome {
-    call.show(json!([]), || "No filesystems enabled\n".to_string())
-}
-
-fn fs_dump(call: &mut Call<'_>) -> Outcome {
-    let mut answer = call.show(fsmap_json(), || {
-        let incompat: Vec<String> = INCOMPAT.iter().map(|(number, name)| format!("{number}={name}")).collect();
-        format!(
-            "e1\nenable_multiple, ever_enabled_multiple: 1,1\ndefault compat: compat={{}},rocompat={{}},incompat={{{}}}\n\
-             legacy client fscid: -1\n \nNo filesystems configured\n",
-            incompat.join(",")
-        )
-    })?;
-    answer.status = "dumped fsmap epoch 1".to_string();
-    Ok(answer)
-}
-
-fn mds_stat(call: &mut Call<'_>) -> Outcome {
-    let value = json!({ "fsmap": fsmap_json(), "mdsmap_first_committed": 1, "mdsmap_last_committed": 1 });
-    call.show(value, String::new)
-}
-fn no_object(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!({}))
-}
-fn no_list(call: &mut Call<'_>) -> Outcome {
-    call.show_json(json!([]))
 }
 
 // ---- the cluster log ----

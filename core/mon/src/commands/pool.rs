@@ -48,20 +48,20 @@ fn ls(call: &mut Call<'_>) -> Outcome {
 
 /// The options of `osd pool create`.
 #[derive(Default)]
-struct Wish {
-    name: String,
-    pg_num: u64,
-    pgp_num: u64,
-    size: u64,
-    rule: Option<String>,
-    autoscale: Option<u8>,
-    bulk: bool,
+pub(super) struct Wish {
+    pub name: String,
+    pub pg_num: u64,
+    pub pgp_num: u64,
+    pub size: u64,
+    pub rule: Option<String>,
+    pub autoscale: Option<u8>,
+    pub bulk: bool,
     /// Of an erasure-coded pool.
-    profile: Option<String>,
+    pub profile: Option<String>,
 }
 
 /// Adds a pool to the pending transaction. False if there is one of that name.
-fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bool, Refusal> {
+pub(super) fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -> Result<bool, Refusal> {
     let map = pending.map().clone();
     if wish.name.is_empty() || wish.name.len() > 1024 {
         return Err(refuse(errno::EINVAL, "a pool needs a name of 1 to 1024 bytes"));
@@ -289,7 +289,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Removes a pool, if it may be.
-fn delete(mon: &Mon, pending: &mut PendingTxn, id: PoolId) -> Result<(), Refusal> {
+pub(super) fn delete(mon: &Mon, pending: &mut PendingTxn, id: PoolId) -> Result<(), Refusal> {
     if !mon.option("mon_allow_pool_delete").as_bool() {
         return Err(refuse(
             errno::EPERM,
@@ -298,6 +298,12 @@ fn delete(mon: &Mon, pending: &mut PendingTxn, id: PoolId) -> Result<(), Refusal
         ));
     }
     let map = pending.map().clone();
+    let state = mon.state.as_ref().expect("the caller leads");
+    let mut file_systems = pending.fsmap(state).filesystems.values().map(|fs| &fs.map);
+    if file_systems.any(|fs| fs.metadata_pool == Some(id) || fs.data_pools.contains(&id)) {
+        let name = map.pool_name(id).unwrap_or_default();
+        return Err(refuse(errno::EBUSY, format!("pool '{name}' is in use by CephFS")));
+    }
     if map.pools[&id].has(pool_flags::NODELETE) {
         let text = "pool deletion is disabled; you must unset nodelete flag for the pool first";
         return Err(refuse(errno::EPERM, text));

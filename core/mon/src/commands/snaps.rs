@@ -6,7 +6,7 @@ use crate::pending_txn::PendingTxn;
 use crate::state::State;
 use nacre_base::{IntervalSet, Name, PoolId, SnapId, Utime, errno};
 use nacre_proto::maps::{Pool, PoolSnap, pool_flags};
-use nacre_proto::messages::PoolOp;
+use nacre_proto::messages::{PoolOp, RemoveSnaps};
 use std::collections::BTreeMap;
 
 pub const COMMANDS: &[Row] = &[
@@ -74,6 +74,34 @@ pub fn remove(pending: &mut PendingTxn, id: PoolId, snaps: &IntervalSet) {
     });
     pending.batch.osdmap.removal_numbers.push((id, number));
     pending.edit(|inc| inc.new_removed_snaps.entry(id).or_default().add(snaps));
+}
+
+/// Snapshots of a file system, whose metadata server numbers them itself. So their removal takes no number.
+pub fn remove_of_file_system(message: &RemoveSnaps, state: &State, pending: &mut PendingTxn) {
+    let epoch = pending.committed_map().epoch.next();
+    for (id, snaps) in &message.snaps {
+        let id = PoolId((*id).into());
+        let Some(pool) = pending.map().pool(id) else { continue };
+        // A pool has the one kind of snapshots or the other.
+        if pool.has(pool_flags::POOL_SNAPS) {
+            continue;
+        }
+        let gone = |snap: u64| {
+            let has =
+                |all: &BTreeMap<PoolId, IntervalSet>| all.get(&id).is_some_and(|set| set.contains(snap));
+            has(&pending.map().removed_snaps_queue) || has(&state.osdmap.purged_snaps)
+        };
+        let snaps: Vec<u64> = snaps.iter().map(|snap| snap.0).filter(|snap| !gone(*snap)).collect();
+        let Some(last) = snaps.iter().max().copied().filter(|last| *last < SnapId::HEAD.0) else {
+            continue;
+        };
+        pending.edit_pool(id, |pool| {
+            pool.flags |= pool_flags::SELFMANAGED_SNAPS;
+            (pool.snap_seq, pool.snap_epoch) = (SnapId(pool.snap_seq.0.max(last)), epoch);
+        });
+        let snaps: IntervalSet = snaps.into_iter().map(|snap| snap..snap + 1).collect();
+        pending.edit(|inc| inc.new_removed_snaps.entry(id).or_default().add(&snaps));
+    }
 }
 
 // ---- what librados asks for by a message of its own; errors are errnos ----

@@ -12,7 +12,8 @@ use crate::{bootstrap, commands};
 use nacre_base::{Epoch, Now, OsdId};
 use nacre_machine::{Effect, Level, Peer};
 use nacre_proto::messages::{
-    DaemonMsg, LogAck, LogEntry, LogLevel, Message, PaxosVersion, PoolOp, QuorumMsg,
+    DaemonMsg, LogAck, LogEntry, LogLevel, MdsBeacon, MdsLoadTargets, Message, PaxosVersion, PoolOp,
+    QuorumMsg, RemoveSnaps,
 };
 use nacre_proto::types::{AddrVec, AuthName, EntityType};
 use nacre_wire::to_vec;
@@ -41,6 +42,10 @@ pub(crate) enum Request {
     Daemon(DaemonMsg),
     Command(CommandRequest),
     PoolOp(PoolOp),
+    /// A metadata server says what it does.
+    Beacon(Box<MdsBeacon>),
+    LoadTargets(MdsLoadTargets),
+    RemoveSnaps(RemoveSnaps),
     Log(Vec<LogEntry>),
     /// A monitor that runs and is no member.
     Join {
@@ -56,6 +61,7 @@ impl Job {
         match &self.request {
             Request::Command(command) => command.weight(),
             Request::Log(entries) => entries.iter().map(|entry| entry.text.len()).sum(),
+            Request::Beacon(beacon) => beacon.metadata.len() + beacon.health.len(),
             _ => 0,
         }
     }
@@ -145,7 +151,7 @@ impl Mon {
             self.services.pgs.prune(&state.osdmap.map);
             self.proposals.periodic_due = true;
         }
-        self.proposals.periodic_due |= !batch.pgs.is_empty();
+        self.proposals.periodic_due |= !batch.pgs.is_empty() || batch.fsmap.map.is_some();
         match &batch.monmap {
             Some(MonChange::Remove { member, .. }) if *member == Some(self.id()) => {
                 let map = to_vec(&state.monmap.map).into();
@@ -190,6 +196,10 @@ impl Mon {
             Message::PoolOpReply(reply) => {
                 reply.epoch = epoch;
                 reply.version = PaxosVersion(epoch.0.into());
+            }
+            Message::MdsBeacon(beacon) => {
+                let fsmap = &self.state.as_ref().expect("committed").fsmap;
+                beacon.version = PaxosVersion(fsmap.map.epoch.0.into());
             }
             Message::MonCommandAck(ack) => ack.version = PaxosVersion(epoch.0.into()),
             Message::Daemon(DaemonMsg::Activated { epoch: at, .. }) => *at = epoch,
@@ -266,6 +276,9 @@ impl Mon {
         }
         if let Some((cx, services, _)) = self.services(now) {
             services.osd.check_failures(&cx, &mut pending);
+            if pending.batch.fsmap.map.is_some() {
+                services.mds.assign(&cx, &mut pending);
+            }
             prime_pg_temp(&cx, &mut pending);
         }
         if self.services.osd.failures.is_open() {
@@ -369,6 +382,16 @@ impl Mon {
                 Done::Reply(reply.into())
             }
             Request::Join { member, name, addrs } => self.run_join(now, (*member, name, addrs), pending),
+            Request::Beacon(_) | Request::LoadTargets(_) | Request::RemoveSnaps(_) => {
+                let Some((cx, services, _)) = self.services(now) else { return Done::Silent };
+                let mds = &mut services.mds;
+                match &job.request {
+                    Request::Beacon(beacon) => mds.beacon(&cx, job, beacon, pending),
+                    Request::LoadTargets(message) => mds.load_targets(&cx, message, pending),
+                    Request::RemoveSnaps(message) => mds.remove_snaps(&cx, message, pending),
+                    _ => unreachable!("these three"),
+                }
+            }
             Request::PoolOp(op) => Done::Reply(commands::pool_op(self, now, op, pending).into()),
             Request::Log(entries) => {
                 let fsid = self.state.as_ref().expect("ready").fsid();

@@ -112,6 +112,9 @@ impl Mon {
                 out.push(Effect::Send { conn, tid, message: close.into() });
             }
             Message::MgrReport(report) => {
+                if from.kind == EntityType::Mds {
+                    self.services.mds_load.report(now.mono, &report);
+                }
                 if !self.services.service_map.report(now, report) {
                     self.sessions.remove(conn);
                     out.push(Effect::Hangup { conn });
@@ -175,6 +178,9 @@ impl Mon {
             }
             message if let Some(command) = CommandRequest::of(&message) => Request::Command(command),
             Message::PoolOp(op) => Request::PoolOp(op),
+            Message::MdsBeacon(beacon) => Request::Beacon(Box::new(beacon)),
+            Message::MdsLoadTargets(message) => Request::LoadTargets(message),
+            Message::RemoveSnaps(message) => Request::RemoveSnaps(message),
             Message::Log(log) => Request::Log(log.entries),
             message => {
                 let text =
@@ -278,6 +284,8 @@ pub(super) fn is_answered(message: &Message) -> bool {
                 | Message::Statfs(_)
                 | Message::GetPoolStats(_)
                 | Message::Log(_)
+                | Message::MdsBeacon(_)
+                | Message::RemoveSnaps(_)
         ),
     }
 }

@@ -36,11 +36,13 @@ use audit::Audit;
 use auth::PublishedKeys;
 use autoscale::Autoscaler;
 use balancer::Balancer;
+use fsmap::MdsMonitor;
 use health::{Checks, HealthLog};
 use leader_hints::HintsWriter;
 use log::PgSummaries;
 use mgr::image_commands::ImageCommands;
 use mgr::image_load::ImageLoad;
+use mgr::mds_load::MdsLoad;
 use mgr::service_map::ServiceMap;
 use monitors::MonReports;
 use nacre_auth::Entropy;
@@ -60,6 +62,7 @@ use upgrade::UpgradeMonitor;
 #[derive(Default)]
 pub struct Services {
     pub osd: OsdMonitor,
+    pub mds: MdsMonitor,
     pub pgs: PgStats,
     pub autoscaler: Autoscaler,
     pub balancer: Balancer,
@@ -69,6 +72,7 @@ pub struct Services {
     pub service_map: ServiceMap,
     pub images: ImageCommands,
     pub image_load: ImageLoad,
+    pub mds_load: MdsLoad,
     pub time_checks: TimeChecks,
     pub audit: Audit,
     pub pg_summaries: PgSummaries,
@@ -80,6 +84,7 @@ impl Services {
     /// The monitor starts, or begins to lead: what OSDs and placement groups report is heard anew.
     pub fn restart(&mut self, now: Time) {
         self.osd = OsdMonitor::new(now);
+        self.mds = MdsMonitor::default();
         self.hints = HintsWriter::new(now);
         self.health = HealthLog::default();
     }
@@ -107,6 +112,7 @@ impl Services {
     /// On the leader, every second and when something changed: what is due goes into the pending transaction.
     pub fn periodic(&mut self, cx: &Context<'_>, entropy: &mut Entropy, pending: &mut PendingTxn) {
         self.osd.periodic(cx, &self.pgs, pending);
+        self.mds.periodic(cx, pending);
         self.pgs.periodic(cx, pending);
         self.autoscaler.periodic(cx, &self.pgs, pending);
         self.balancer.periodic(cx, &self.pgs, pending);
@@ -142,6 +148,7 @@ impl Services {
             self.pgs.sample(now, &state.osdmap.map, shows_progress);
         }
         self.image_load.sample(now.mono);
+        self.mds_load.prune(now.mono);
         self.service_map.prune(now, beacon_grace);
     }
 
@@ -153,6 +160,7 @@ impl Services {
         self.osd.health(cx, &self.pgs, map, &mut checks);
         self.pgs.health(cx, map, &mut checks);
         autoscale::health(cx, &self.pgs, map, &mut checks);
+        self.mds.health(cx, &mut checks);
         crash::health(cx, &mut checks);
         hosts::health(cx, map, &mut checks);
         placement::health(cx, map, &mut checks);

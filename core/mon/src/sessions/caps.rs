@@ -69,6 +69,11 @@ impl SessionCaps {
         self.granted.as_ref().is_none_or(|granted| granted.may(service, "", &BTreeMap::new(), want))
     }
 
+    /// Whether it may know of the file system of that name.
+    pub(crate) fn sees_file_system(&self, name: &str) -> bool {
+        self.granted.as_ref().is_none_or(|granted| granted.mon.sees_file_system(name))
+    }
+
     /// Whether this may be subscribed to.
     pub(crate) fn may_hear(&self, what: &str) -> bool {
         match what {
@@ -213,6 +218,15 @@ impl SessionCaps {
             }
             Message::Statfs(_) | Message::GetPoolStats(_) => open(self.may("pg", Permission::R)),
             Message::Log(_) => open(self.may("log", Permission::W)),
+            Message::MdsBeacon(_) | Message::MdsLoadTargets(_) => {
+                open(kind == EntityType::Mds && self.may("mds", Permission::W))
+            }
+            Message::RemoveSnaps(_) => open(granted.may(
+                "osd",
+                "osd pool rmsnap",
+                &BTreeMap::new(),
+                Permission { read: true, write: true, exec: false },
+            )),
             Message::Daemon(_) => open(kind == EntityType::Osd && self.may("osd", Permission::W)),
             _ => Admission::Open,
         }

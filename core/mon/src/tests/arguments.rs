@@ -247,7 +247,7 @@ fn unsupported_commands_are_distinguished_from_planned_ones() {
     for (prefix, said) in [
         ("compact", "not in Nacre: the store compacts itself, and compaction cannot be triggered"),
         ("mgr fail", "not in Nacre: the leading monitor is the manager; when it stops, another one leads"),
-        ("fs new", "not built yet in Nacre: No handler found for 'fs new'"),
+        ("fs perf stats", "not built yet in Nacre: No handler found for 'fs perf stats'"),
     ] {
         let (code, text, _) = t.command(json!({ "prefix": prefix }));
         assert_eq!((code, &*text), (-95, said));

@@ -28,7 +28,7 @@ fn damage(stored: &mut Bytes, begins: &[u8]) {
 
 /// What the monitor keeps of a batch of its own: the versions, the length, then the proposer.
 fn damage_batch(stored: &mut Bytes) {
-    let begins = |bytes: &[u8]| bytes[..2] == [8, 1] && bytes[6..] == 1_u64.to_le_bytes();
+    let begins = |bytes: &[u8]| bytes[..2] == [9, 1] && bytes[6..] == 1_u64.to_le_bytes();
     let batch = stored.windows(14).find(|window| begins(window)).expect("a batch").to_vec();
     damage(stored, &batch);
 }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::services::auth::AuthDelta;
 use crate::services::config::ConfigKey;
+use crate::services::fsmap::FsDelta;
+use crate::services::fsmap::changes::{self, NewFileSystem};
 use crate::services::health::Mute;
 use crate::services::hosts::{Host, HostChange, HostMonitor, HostOrder, OsdRemoval, Token};
 use crate::services::leader_hints::{LeaderHints, PastMarkDown, PastRecovery};
@@ -14,7 +16,7 @@ use nacre_auth::cephx::SERVICE_OSD;
 use nacre_auth::{Entity, Entropy, KeyType, Secret};
 use nacre_base::SnapId;
 use nacre_crush::CrushMap;
-use nacre_proto::maps::{Incremental, MgrMap, MonMap, Pool};
+use nacre_proto::maps::{CompatSet, FsMap, Incremental, MdsInfo, MdsState, MgrMap, MonMap, Pool};
 use nacre_proto::types::{AuthName, EntityName, Network};
 use std::sync::Arc;
 
@@ -90,10 +92,44 @@ fn batch(state: &State) -> Batch {
             rotated: vec![(SERVICE_OSD, secret(8))],
         },
         leader_hints: Some(hints),
-        fsmap: (),
+        fsmap: file_systems(),
         hosts: hosts(),
         upgrades: Some(upgrades()),
         mon_metadata: vec![(1, Some([("hostname".to_string(), "h".to_string())].into())), (2, None)],
+    }
+}
+
+fn file_systems() -> FsDelta {
+    let mut map = FsMap { epoch: Epoch(2), ..FsMap::default() };
+    let new = NewFileSystem {
+        name: "files".into(),
+        metadata: PoolId(1),
+        data: PoolId(2),
+        fscid: None,
+        recover: true,
+    };
+    changes::create(&mut map, &new, STAMP);
+    let info = MdsInfo {
+        gid: 4100,
+        name: "a".into(),
+        rank: -1,
+        incarnation: 0,
+        state: MdsState::STANDBY,
+        state_seq: 1,
+        addrs: addr(6800, 7),
+        laggy_since: STAMP,
+        export_targets: vec![1],
+        features: 3,
+        join_fscid: 1,
+        flags: 1,
+        compat: CompatSet::of_new_file_system(),
+    };
+    changes::insert(&mut map, info);
+    let said = MdsHealth { kind: 1, severity: 1, text: "slow".into(), metadata: BTreeMap::new() };
+    FsDelta {
+        map: Some(map),
+        metadata: vec![(4100, [("hostname".to_string(), "h".to_string())].into())],
+        health: vec![(4100, vec![said])],
     }
 }
 
@@ -204,7 +240,7 @@ fn entries_and_checkpoints_of_the_first_format_are_read() {
     let mut state = State::begin(&first.genesis.unwrap()).unwrap();
     assert_eq!(state.upgrades, Upgrades { format: 1, ..Upgrades::default() });
     let second: Batch = from_slice(&bytes(include_str!("encodings/format-1/batch.hex"))).unwrap();
-    let mut expected = Batch { upgrades: None, ..batch(&state) };
+    let mut expected = Batch { upgrades: None, fsmap: FsDelta::default(), ..batch(&state) };
     // Without what is newer.
     expected.hosts.retain(|change| !matches!(change, HostChange::Removal(..)));
     for change in &mut expected.hosts {

@@ -3,6 +3,7 @@
 
 pub mod image_commands;
 pub mod image_load;
+pub mod mds_load;
 pub mod modules;
 pub mod progress;
 pub mod service_map;
