@@ -13,6 +13,7 @@ mod commands;
 mod copier;
 mod counters;
 mod heartbeat;
+mod holdings;
 mod image_stats;
 mod maps;
 mod object_info;
@@ -37,6 +38,7 @@ pub use osd::{MEMORY, Osd, OsdConfig};
 
 /// What OSDs keep on disk, for tools that inspect or repair a store without running an OSD.
 pub mod stored {
+    pub use crate::holdings::{Holding, holdings};
     pub use crate::maps::{MapError, Maps};
     pub use crate::object_info::{ObjectInfo, Watcher};
     pub use crate::pg::mark_complete::{MarkedComplete, NotMarked, incomplete_pgs, mark_complete};

@@ -162,6 +162,13 @@ pub fn least_pg_num(map: &OsdMap, pg: PgId) -> u32 {
     map.pools.get(&pg.pool).map_or(0, |pool| pool.pg_num).max(pg.seed + 1)
 }
 
+/// The summary in a record alone. None if there is no such placement group here.
+pub fn info_of(store: &dyn StoreView, pg: SpgId) -> Result<Option<PgInfo>, ReadError> {
+    let damaged = |error: DecodeError| ReadError::Device(format!("the record of pg {pg}: {error}"));
+    let info = store.omap_get(&StoredId::Pg(pg), INFO)?;
+    info.map(|bytes| from_slice(&bytes).map_err(damaged)).transpose()
+}
+
 /// All of a record.
 pub struct Record {
     pub info: PgInfo,
