@@ -19,7 +19,53 @@ use std::time::Duration;
 pub struct Fleet {
     lock: LockFile,
     sockets: AdminSockets,
-    daemons: Vec<(DaemonName, Box<dyn Daemon>)>,
+    daemons: Daemons,
+}
+
+/// Daemons of one process that have not been seen to end.
+struct Daemons {
+    running: Vec<(DaemonName, Box<dyn Daemon>)>,
+    /// Why the first that failed did.
+    failed: Result<()>,
+}
+
+impl Daemons {
+    /// Takes out those that ended. True if one failed, or none is left: one that was stopped on purpose, as
+    /// with
+    /// `ceph osd stop`, ends alone.
+    fn are_finished(&mut self) -> bool {
+        let all = std::mem::take(&mut self.running);
+        let (ended, running): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, daemon)| daemon.is_finished());
+        self.running = running;
+        for (name, daemon) in ended {
+            let result = daemon.join();
+            if result.is_ok() {
+                tracing::info!("{name} has stopped");
+            }
+            self.note(result);
+        }
+        self.failed.is_err() || self.running.is_empty()
+    }
+
+    fn note(&mut self, result: Result<()>) {
+        if self.failed.is_ok() {
+            self.failed = result;
+        }
+    }
+
+    /// Monitors last, so that stopping OSDs can report to them.
+    fn stop(mut self) -> Result<()> {
+        let all = std::mem::take(&mut self.running);
+        let (mons, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(name, _)| name.is_mon());
+        for daemons in [others, mons] {
+            daemons.iter().for_each(|(_, daemon)| daemon.stop());
+            for (_, daemon) in daemons {
+                self.note(daemon.join());
+            }
+        }
+        self.failed
+    }
 }
 
 impl Fleet {
@@ -48,16 +94,17 @@ impl Fleet {
         if let Some(access) = access {
             crashes::post(common.crash_dir(), access);
         }
+        let daemons = Daemons { running: daemons, failed: Ok(()) };
         Ok(Fleet { lock, sockets, daemons })
     }
 
-    /// True when a daemon ended without being asked to.
-    pub fn is_finished(&self) -> bool {
-        self.daemons.iter().any(|(_, daemon)| daemon.is_finished())
+    /// True when a daemon failed, or none is left.
+    pub fn is_finished(&mut self) -> bool {
+        self.daemons.are_finished()
     }
 
-    /// Waits until a daemon ends without being asked to.
-    pub async fn ended(&self) {
+    /// Waits for that.
+    pub async fn ended(&mut self) {
         while !self.is_finished() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -67,14 +114,7 @@ impl Fleet {
     /// itself, and why; the others are stopped all the same.
     pub fn stop(self) -> Result<()> {
         self.sockets.close();
-        let (mons, others): (Vec<_>, Vec<_>) = self.daemons.into_iter().partition(|(name, _)| name.is_mon());
-        let mut ended = Ok(());
-        for daemons in [others, mons] {
-            daemons.iter().for_each(|(_, daemon)| daemon.stop());
-            for (_, daemon) in daemons {
-                ended = ended.and(daemon.join());
-            }
-        }
+        let ended = self.daemons.stop();
         self.lock.remove();
         ended
     }
@@ -127,7 +167,7 @@ pub fn foreground(
             }
             admitted = admission::wait(run, reserved.len(), budget) => admitted?,
         };
-        let fleet = Fleet::start(&configs, lock)?;
+        let mut fleet = Fleet::start(&configs, lock)?;
         drop(admitted);
         ready();
         tokio::select! {
@@ -137,4 +177,66 @@ pub fn foreground(
         notify(&[NotifyState::Stopping]);
         fleet.stop()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use nacre_node::LocalClient;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A daemon that ends when it is told to, or by itself.
+    struct Fake {
+        is_over: Rc<Cell<bool>>,
+        fails: bool,
+    }
+
+    impl Daemon for Fake {
+        fn stop(&self) {
+            self.is_over.set(true);
+        }
+        fn is_finished(&self) -> bool {
+            self.is_over.get()
+        }
+        fn local_client(&self) -> LocalClient {
+            LocalClient::new(|_| tokio::sync::oneshot::channel().1)
+        }
+        fn join(self: Box<Self>) -> Result<()> {
+            assert!(self.is_over.get());
+            if self.fails { bail!("it failed") } else { Ok(()) }
+        }
+    }
+
+    /// A monitor and two OSDs, of which the second fails when it ends, and what ends each.
+    fn daemons() -> (Daemons, Vec<Rc<Cell<bool>>>) {
+        let over: Vec<Rc<Cell<bool>>> = (0..3).map(|_| Rc::default()).collect();
+        let names = [DaemonName::mon("a").unwrap(), DaemonName::Osd(0), DaemonName::Osd(1)];
+        let fake = |(name, is_over): (DaemonName, &Rc<Cell<bool>>)| {
+            let fails = name == DaemonName::Osd(1);
+            let daemon: Box<dyn Daemon> = Box::new(Fake { is_over: is_over.clone(), fails });
+            (name, daemon)
+        };
+        let running = names.into_iter().zip(&over).map(fake).collect();
+        (Daemons { running, failed: Ok(()) }, over)
+    }
+
+    #[test]
+    fn daemon_that_is_stopped_ends_alone_and_one_that_fails_ends_the_process() {
+        let (mut all, over) = daemons();
+        assert!(!all.are_finished());
+        over[1].set(true); // `ceph osd stop 0`
+        assert!(!all.are_finished() && all.running.len() == 2);
+        over[2].set(true);
+        assert!(all.are_finished());
+        assert_eq!(all.stop().unwrap_err().to_string(), "it failed");
+        assert!(over[0].get());
+        let (mut all, over) = daemons();
+        all.running.truncate(2);
+        over[0].set(true);
+        over[1].set(true);
+        assert!(all.are_finished());
+        all.stop().unwrap();
+    }
 }
