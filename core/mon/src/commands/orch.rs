@@ -28,6 +28,8 @@ pub const COMMANDS: &[Row] = &[
     ("orch osd rm stop", "keep OSDs that are being removed", osd_rm_stop),
 ];
 
+/// Bytes of the devices that one command names, which are kept with each order.
+const WORDS_MAX: usize = 4096;
 /// Orders that wait for one host.
 const ORDERS_MAX: usize = 100;
 
@@ -208,10 +210,11 @@ fn set_addr(call: &mut Call<'_>) -> Outcome {
 
 /// `HOST:PATH[,PATH]`
 fn add_osd(call: &mut Call<'_>) -> Outcome {
-    let usage = || invalid("Usage: `ceph orch daemon add osd HOST:PATH[,PATH...]`");
+    let usage =
+        || invalid("Usage: `ceph orch daemon add osd HOST:PATH[,PATH...][,wal_devices=PATH[,PATH...]]`");
     let text = call.args.text("svc_arg").map_err(|_| usage())?;
-    let (name, paths) = text.split_once(':').ok_or_else(usage)?;
-    let paths: Vec<&str> = paths.strip_prefix("data_devices=").unwrap_or(paths).split(',').collect();
+    let (name, words) = text.split_once(':').ok_or_else(usage)?;
+    let NewOsds { data: paths, action } = new_osds(words)?;
     let host = call.state.hosts.hosts.get(name);
     let host = host.ok_or_else(|| refuse(errno::ENOENT, format!("there is no host {name}")))?;
     if !host.roles.contains("osd") {
@@ -230,8 +233,9 @@ fn add_osd(call: &mut Call<'_>) -> Outcome {
             let why = hosts::words(&device["rejected_reasons"], ", ");
             return Err(refuse(errno::EBUSY, format!("{path} of host {name} is not available: {why}")));
         }
-        if !new.orders.iter().any(|order| order.action == "add-osd" && order.target == *path) {
-            new.push_order(now, "add-osd", path, Some(device));
+        let is_add = |order: &HostOrder| order.action.starts_with("add-osd");
+        if !new.orders.iter().any(|order| is_add(order) && order.target == *path) {
+            new.push_order(now, &action, path, Some(device));
         }
     }
     if new != *host {
@@ -242,6 +246,50 @@ fn add_osd(call: &mut Call<'_>) -> Outcome {
         call.pending.batch.hosts.push(HostChange::Host(name, Some(Box::new(new))));
     }
     Answer::text(format!("Host {name} makes an OSD of each of these: {}\n", paths.join(", ")))
+}
+
+/// What `ceph orch daemon add osd` says behind the host.
+struct NewOsds<'a> {
+    data: Vec<&'a str>,
+    /// The order: `add-osd`, and options as JSON behind it, if there are any.
+    action: String,
+}
+
+/// `PATH,...`, or as Ceph has it `data_devices=PATH,...,wal_devices=PATH,...`.
+fn new_osds(words: &str) -> Result<NewOsds<'_>, Refusal> {
+    if words.len() > WORDS_MAX {
+        return Err(invalid(format!("{} bytes of devices are too many: name fewer at a time", words.len())));
+    }
+    let (mut data, mut wal, mut wal_size, mut is_measured) = (Vec::new(), Vec::new(), None, true);
+    let mut kind = "data_devices";
+    for word in words.split(',') {
+        let (given, value) = word.split_once('=').unwrap_or((kind, word));
+        kind = given;
+        match given {
+            _ if value.is_empty() => return Err(invalid(format!("`{words}` has an empty path"))),
+            "data_devices" => data.push(value),
+            // The store's index is with the data: it has a log, and no database beside it.
+            "wal_devices" | "db_devices" => wal.push(value),
+            "wal_size" => {
+                let bytes = value.parse::<u64>();
+                wal_size = Some(bytes.map_err(|_| invalid(format!("`{value}` is no number of bytes")))?);
+            }
+            "no_device_check" => is_measured = value != "true",
+            other => {
+                return Err(invalid(format!(
+                    "`{other}` is not known: data_devices, wal_devices, wal_size, no_device_check"
+                )));
+            }
+        }
+    }
+    if data.is_empty() {
+        return Err(invalid("no data_devices are named"));
+    }
+    let action = match (wal.is_empty(), is_measured) {
+        (true, true) => "add-osd".to_string(),
+        _ => format!("add-osd {}", json!({ "wal": wal, "wal_size": wal_size, "no_check": !is_measured })),
+    };
+    Ok(NewOsds { data, action })
 }
 
 /// Never a device with an OSD that the cluster knows.

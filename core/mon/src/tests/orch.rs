@@ -123,6 +123,7 @@ fn only_devices_without_an_osd_are_erased_or_become_one() {
         device("/dev/b", json!({ "rejected_reasons": ["locked"] })),
         device("/dev/c", json!({ "serial": "S3" })),
         device("/dev/d", json!({ "available": true, "rejected_reasons": [] })),
+        device("/dev/e", json!({ "available": true, "rejected_reasons": [] })),
     ]);
     has(&mut t, "h0", &["osd.0"], devices);
     let zap = |path: &str, force: bool| json!({ "prefix": "orch device zap", "hostname": "h0", "path": path, "force": force });
@@ -133,6 +134,17 @@ fn only_devices_without_an_osd_are_erased_or_become_one() {
         (zap("/dev/x", true), -2, "has no /dev/x"),
         (json!({ "prefix": "orch daemon add osd", "svc_arg": "h0:/dev/c" }), -16, "not available: Has data"),
         (json!({ "prefix": "orch daemon add osd", "svc_arg": "h0" }), -22, "Usage"),
+        (
+            json!({ "prefix": "orch daemon add osd", "svc_arg": "h0:wal_devices=/dev/e" }),
+            -22,
+            "no data_devices",
+        ),
+        (
+            json!({ "prefix": "orch daemon add osd", "svc_arg": "h0:/dev/d,osds_per_device=2" }),
+            -22,
+            "not known",
+        ),
+        (json!({ "prefix": "orch daemon add osd", "svc_arg": "h0:/dev/d," }), -22, "empty path"),
     ] {
         let (have, said, _) = t.command(command.clone());
         assert!(have == code && said.contains(text), "{command}: {have} {said}");
@@ -143,6 +155,13 @@ fn only_devices_without_an_osd_are_erased_or_become_one() {
     let known = |at: usize| (given[at]["action"].clone(), given[at]["target"].clone());
     assert_eq!(known(0), (json!("zap"), json!("/dev/c")));
     assert_eq!(known(1), (json!("add-osd"), json!("/dev/d")));
+    // Options are a part of the order, which is given once.
+    let with = "h0:data_devices=/dev/d,/dev/e,wal_devices=/dev/f,/dev/g,no_device_check=true";
+    t.run(json!({ "prefix": "orch daemon add osd", "svc_arg": with }));
+    let all = orders(&mut t, "h0", 0)["orders"].clone();
+    assert_eq!((all.as_array().unwrap().len(), &all[2]["target"]), (3, &json!("/dev/e")));
+    let action = r#"add-osd {"wal":["/dev/f","/dev/g"],"wal_size":null,"no_check":true}"#;
+    assert_eq!(all[2]["action"], json!(action));
     // The agent compares it with what is there by then.
     assert_eq!(given[0]["seen"]["rejected_reasons"], json!(["Has data"]));
     assert_eq!((&given[0]["seen"]["store"], &given[0]["seen"]["serial"]), (&Value::Null, &json!("S3")));
