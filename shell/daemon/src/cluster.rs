@@ -373,6 +373,7 @@ impl Cluster {
                     public_addr: self.osd_addr(*id),
                     cluster_addr: self.osd_cluster_addr(*id),
                     memory: self.memory,
+                    device_class: None,
                     preallocated: osd.preallocated,
                 }))
             }

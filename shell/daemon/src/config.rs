@@ -249,6 +249,7 @@ impl Common {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::judge::Class;
     use crate::size::Size;
 
     fn osd(data: &Path, auth: Auth) -> DaemonConfig {
@@ -269,6 +270,7 @@ mod tests {
             public_addr: "[fd00::3]:6800".parse().unwrap(),
             cluster_addr: Some("10.1.0.3:6800".parse().unwrap()),
             memory: Some(Size(1 << 30)),
+            device_class: Some(Class::Hdd),
             preallocated: false,
         };
         DaemonConfig::new(common, KindConfig::Osd(settings))

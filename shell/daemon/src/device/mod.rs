@@ -8,6 +8,7 @@ mod verdict;
 
 pub use probe::claims;
 pub use target::{Target, content};
+pub use verdict::{Claims, Fit, time};
 
 use crate::{Format, hosts};
 use anyhow::{Context, Result};
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use verdict::{Measured, Spread, Verdict, bytes, time};
+use verdict::{Measured, Spread, Verdict, bytes};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -76,7 +77,24 @@ pub fn run(command: Command) -> Result<()> {
 impl Report {
     pub fn measure(path: &Path, target: &Target, short: bool) -> Result<Report> {
         let effort = if short { Effort::SHORT } else { Effort::FULL };
-        let shows = io::stderr().is_terminal();
+        Report::with_effort(path, target, effort, short)
+    }
+
+    /// In about a second, of a device that answers. A blank device is blank also if this is
+    /// interrupted; in place of a file, one without a name beside it is measured.
+    pub fn brief(path: &Path) -> Result<Report> {
+        let path = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
+        let kind = fs::metadata(&path)?.file_type();
+        let target = match path.parent() {
+            _ if kind.is_dir() => Target::scratch(&path, Effort::BRIEF.stream_bytes)?,
+            Some(folder) if kind.is_file() => Target::scratch(folder, Effort::BRIEF.stream_bytes)?,
+            _ => Target::open(&path, false)?,
+        };
+        Report::with_effort(&path, &target, Effort::BRIEF, true)
+    }
+
+    fn with_effort(path: &Path, target: &Target, effort: Effort, short: bool) -> Result<Report> {
+        let shows = io::stderr().is_terminal() && !effort.zeros;
         let say = |what: &str| {
             if shows {
                 eprintln!("measuring {what} ...");
@@ -89,6 +107,33 @@ impl Report {
         wiped.with_context(|| format!("cannot wipe {} after it was measured", path.display()))?;
         let verdict = verdict::judge(&measured);
         Ok(Report { version: VERSION, path: path.to_path_buf(), short, measured, verdict })
+    }
+
+    /// What the operating system says of the device.
+    pub fn claims(&self) -> &Claims {
+        &self.measured.claims
+    }
+    /// What it is suitable for.
+    pub fn fit(&self) -> Fit {
+        self.verdict.fit
+    }
+    /// How long a durable small write takes, nanoseconds.
+    pub fn sync_write(&self) -> u64 {
+        self.measured.sync1.p50
+    }
+    /// How long a small read takes, nanoseconds.
+    pub fn read(&self) -> u64 {
+        self.measured.read.p50
+    }
+    /// In one line.
+    pub fn summary(&self) -> String {
+        format!(
+            "a durable write takes {}, a read {}, large writes {}/s: {}",
+            time(self.sync_write()),
+            time(self.read()),
+            bytes(self.measured.stream_last()),
+            self.verdict.fit
+        )
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
@@ -193,7 +238,7 @@ pub fn say(line: std::fmt::Arguments) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     #[test]
@@ -203,6 +248,40 @@ mod tests {
         let lens: Vec<usize> = shown.lines().map(|line| line.matches('#').count()).collect();
         assert_eq!(lens, [40, 20, 0, 1], "{shown}");
         assert!(shown.starts_with("  <    128 us ####"), "{shown}");
+    }
+
+    /// What was measured of a device whose operations take so many microseconds, for tests of what is
+    /// decided.
+    pub fn report(path: &str, sync: u64, read: u64) -> Report {
+        let spread = |micros: u64| Spread::of(vec![micros * 1000; 100]);
+        let measured = Measured {
+            flush: spread(sync),
+            sync1: spread(sync),
+            sync16: spread(sync),
+            sync16_rate: 1_000_000 / sync,
+            read: spread(read),
+            stream: vec![100_000_000; 4],
+            direct: true,
+            ..Measured::default()
+        };
+        let verdict = verdict::judge(&measured);
+        Report { version: VERSION, path: path.into(), short: true, measured, verdict }
+    }
+
+    #[test]
+    fn brief_measurement_leaves_a_blank_file_blank_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+        let report = Report::brief(&path).unwrap();
+        assert!(
+            report.sync_write() > 0
+                && report.read() > 0
+                && report.summary().contains("a durable write takes")
+        );
+        assert_eq!(Target::open(&path, false).unwrap().content().unwrap(), None);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(Report::brief(&dir.path().join("none")).is_err());
     }
 
     #[test]

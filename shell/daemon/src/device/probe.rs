@@ -23,14 +23,32 @@ pub struct Effort {
     pub part: Duration,
     pub stream: Duration,
     pub stream_bytes: u64,
+    /// Only zeros are written, so that a blank device is blank whenever the measurement ends, and reads are
+    /// spread over all of it. Otherwise what is written cannot be compressed.
+    pub zeros: bool,
 }
 
 impl Effort {
-    pub const FULL: Effort =
-        Effort { part: Duration::from_secs(3), stream: Duration::from_secs(30), stream_bytes: 64 << 30 };
+    pub const FULL: Effort = Effort {
+        part: Duration::from_secs(3),
+        stream: Duration::from_secs(30),
+        stream_bytes: 64 << 30,
+        zeros: false,
+    };
     /// A few seconds in all: what `osd format` does.
-    pub const SHORT: Effort =
-        Effort { part: Duration::from_millis(500), stream: Duration::from_secs(2), stream_bytes: 1 << 30 };
+    pub const SHORT: Effort = Effort {
+        part: Duration::from_millis(500),
+        stream: Duration::from_secs(2),
+        stream_bytes: 1 << 30,
+        zeros: false,
+    };
+    /// About a second in all: what `nacre init` and `nacre join` do with each device.
+    pub const BRIEF: Effort = Effort {
+        part: Duration::from_millis(120),
+        stream: Duration::from_millis(400),
+        stream_bytes: 256 << 20,
+        zeros: true,
+    };
 }
 
 /// Parts of the time of large writes that are distinguished.
@@ -50,6 +68,13 @@ impl Aligned {
         let bytes: Vec<u8> = (0..(len + BLOCK) / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let start = bytes.as_ptr().align_offset(BLOCK);
         Aligned { bytes, start, len }
+    }
+    fn of(effort: Effort, len: usize, seed: u64) -> Aligned {
+        let mut aligned = Aligned::random(len, seed);
+        if effort.zeros {
+            aligned.bytes.fill(0);
+        }
+        aligned
     }
     fn get(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
@@ -72,16 +97,18 @@ pub fn measure(file: &File, len: u64, effort: Effort, mut say: impl FnMut(&str))
     let span = written / BLOCK as u64;
     ensure!(span > 0, "no write completed within the time limit");
     say("flushes");
-    measured.flush = flushes(file, span, effort.part)?;
+    measured.flush = flushes(file, span, effort)?;
     say("durable writes, one at a time");
-    measured.sync1 = Spread::of(sync_writes(file, span, effort.part, 1)?);
+    measured.sync1 = Spread::of(sync_writes(file, span, effort, 1)?);
     say("durable writes, 16 at a time");
     let start = Instant::now();
-    let taken = at_depth(file, span, effort.part)?;
+    let taken = at_depth(file, span, effort)?;
     measured.sync16_rate = (taken.len() as f64 / start.elapsed().as_secs_f64()) as u64;
     measured.sync16 = Spread::of(taken);
     say("reads");
-    measured.read = reads(file, span, effort.part)?;
+    let is_device = file.metadata()?.file_type().is_block_device();
+    let everywhere = if effort.zeros && is_device { len / BLOCK as u64 } else { span };
+    measured.read = reads(file, everywhere, effort.part)?;
     Ok(measured)
 }
 
@@ -102,7 +129,7 @@ fn write(file: &File, offset: u64, bytes: &[u8], how: ReadWriteFlags) -> Result<
 }
 
 fn stream(file: &File, len: u64, effort: Effort, measured: &mut Measured) -> Result<()> {
-    let data = Aligned::random(LARGE, 1);
+    let data = Aligned::of(effort, LARGE, 1);
     let limit = effort.stream_bytes;
     let slots = len / LARGE as u64;
     let (start, part) = (Instant::now(), effort.stream / STREAM_PARTS);
@@ -127,11 +154,11 @@ fn stream(file: &File, len: u64, effort: Effort, measured: &mut Measured) -> Res
     Ok(())
 }
 
-fn flushes(file: &File, span: u64, time: Duration) -> Result<Spread> {
-    let data = Aligned::random(BLOCK, 2);
+fn flushes(file: &File, span: u64, effort: Effort) -> Result<Spread> {
+    let data = Aligned::of(effort, BLOCK, 2);
     let mut rng = nacre_base::Rng::new(2);
     let (start, mut taken) = (Instant::now(), Vec::new());
-    while start.elapsed() < time || taken.is_empty() {
+    while start.elapsed() < effort.part || taken.is_empty() {
         write(file, rng.below(span) * BLOCK as u64, data.get(), ReadWriteFlags::empty())?;
         let before = Instant::now();
         file.sync_data().context("cannot flush")?;
@@ -140,11 +167,11 @@ fn flushes(file: &File, span: u64, time: Duration) -> Result<Spread> {
     Ok(Spread::of(taken))
 }
 
-fn sync_writes(file: &File, span: u64, time: Duration, seed: u64) -> Result<Vec<u64>> {
-    let data = Aligned::random(BLOCK, seed);
+fn sync_writes(file: &File, span: u64, effort: Effort, seed: u64) -> Result<Vec<u64>> {
+    let data = Aligned::of(effort, BLOCK, seed);
     let mut rng = nacre_base::Rng::new(seed);
     let (start, mut taken) = (Instant::now(), Vec::new());
-    while start.elapsed() < time || taken.is_empty() {
+    while start.elapsed() < effort.part || taken.is_empty() {
         let before = Instant::now();
         write(file, rng.below(span) * BLOCK as u64, data.get(), ReadWriteFlags::DSYNC)?;
         taken.push(before.elapsed().as_nanos() as u64);
@@ -152,9 +179,9 @@ fn sync_writes(file: &File, span: u64, time: Duration, seed: u64) -> Result<Vec<
     Ok(taken)
 }
 
-fn at_depth(file: &File, span: u64, time: Duration) -> Result<Vec<u64>> {
+fn at_depth(file: &File, span: u64, effort: Effort) -> Result<Vec<u64>> {
     std::thread::scope(|scope| {
-        let work = |seed: usize| move || sync_writes(file, span, time, 100 + seed as u64);
+        let work = |seed: usize| move || sync_writes(file, span, effort, 100 + seed as u64);
         let workers: Vec<_> = (0..DEPTH).map(|seed| scope.spawn(work(seed))).collect();
         let mut taken = Vec::new();
         for worker in workers {

@@ -3,7 +3,7 @@
 use super::probe::LEN_MIN;
 use anyhow::{Context, Result, bail, ensure};
 use nacre_node::forget;
-use nacre_store::{Disk, DiskError, Store};
+use nacre_store::{Disk, DiskError, Held};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl, seek, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -59,15 +59,29 @@ impl Target {
         self.len >= LEN_MIN
     }
 
-    /// A file without a name: it is gone when the process is, however that ends.
     fn in_folder(path: &Path) -> Result<Target> {
-        let space = statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        let len = (space.f_bavail * space.f_frsize / FREE_PART).min(FILE_LEN);
-        ensure!(len >= LEN_MIN, "there is not enough free space in {}", path.display());
-        let name = path.join(format!(".nacre-device-check-{}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
-        let file = file.with_context(|| format!("cannot make a file in {}", path.display()))?;
-        fs::remove_file(&name).with_context(|| format!("cannot remove {}", name.display()))?;
+        Target::scratch(path, FILE_LEN)
+    }
+
+    /// A file without a name: it is gone when the process is, however that ends.
+    pub fn scratch(folder: &Path, len_max: u64) -> Result<Target> {
+        let space = statvfs(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+        let len = (space.f_bavail * space.f_frsize / FREE_PART).min(len_max);
+        ensure!(len >= LEN_MIN, "there is not enough free space in {}", folder.display());
+        let cannot = || format!("cannot make a file in {}", folder.display());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let unnamed = options.clone().custom_flags(OFlags::TMPFILE.bits() as i32).open(folder);
+        let file = match unnamed {
+            Ok(file) => file,
+            // The file system has no files without names.
+            Err(_) => {
+                let name = folder.join(format!(".nacre-device-check-{}", std::process::id()));
+                let file = options.create_new(true).open(&name).with_context(cannot)?;
+                fs::remove_file(&name).with_context(|| format!("cannot remove {}", name.display()))?;
+                file
+            }
+        };
         // Where the file system cannot, the first writes allocate.
         let _ = fallocate(&file, FallocateFlags::empty(), 0, len);
         file.set_len(len)?;
@@ -134,9 +148,13 @@ impl Target {
         content(&self.file)
     }
 
-    /// The uuid of the store on it. None if there is none that this program can use.
+    /// The uuid of the store on it, whose log may be on another device. None if there is none that this
+    /// program can use.
     pub fn store_uuid(&self) -> Option<Uuid> {
-        Store::uuid_of(self).ok().map(Uuid::from_bytes)
+        match Held::on(self) {
+            Some(Held::Store { uuid, .. }) => Some(Uuid::from_bytes(uuid)),
+            _ => None,
+        }
     }
 
     /// Whether all places that are examined hold zeros, written or not.

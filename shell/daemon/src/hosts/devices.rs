@@ -1,186 +1,39 @@
-//! Devices of a host: which may become OSDs, and how they do.
+//! How devices of a host become OSDs, and are made blank again. `candidates` says which may.
 
 use crate::ask::{ask, command_with};
 use crate::config::{DaemonConfig, KindConfig};
 use crate::device::Target;
 use crate::files::write_secret;
 use crate::format::link_to;
-use crate::hosts::dir::{DeviceState, HostConfig, HostDir, PlannedOsd};
+use crate::hosts::candidates::{Rejected, inspect, inspect_log_place, log_file_name};
+use crate::hosts::dir::{DeviceState, HostConfig, HostDir, Measurements, PlannedOsd};
+use crate::hosts::judge::{self, LOG_SIZE, LogPlace};
 use crate::keyrings;
 use crate::kinds::OsdSettings;
 use crate::name::DaemonName;
 use crate::size::Size;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
 use nacre_auth::Secret;
 use nacre_base::errno;
 use nacre_client::Failure;
 use nacre_node::{BlockingClient, FileDisk};
 use nacre_store::{Held, Options as StoreOptions, Store};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// A smaller store has no space for its own log.
-const SIZE_MIN: Size = Size(1 << 30);
-/// Found by itself, a smaller one is more likely something else.
-const AUTO_SIZE_MIN: u64 = 5 << 30;
+/// What a log needs besides its own bytes.
+pub const LOG_LABELS: u64 = 128 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long, and how often, the monitors are asked for the OSD on a disk that this host did not report yet.
 const ADOPT_PATIENCE: Duration = Duration::from_secs(30);
 const ADOPT_AGAIN: Duration = Duration::from_millis(500);
-
-/// What `--devices` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Devices {
-    /// All blank disks.
-    Auto,
-    None,
-    List(Vec<PathBuf>),
-}
-
-impl FromStr for Devices {
-    type Err = anyhow::Error;
-    fn from_str(text: &str) -> Result<Devices> {
-        Ok(match text {
-            "auto" => Devices::Auto,
-            "none" => Devices::None,
-            text => {
-                let paths = text.split(',').map(str::trim);
-                ensure!(paths.clone().all(|path| !path.is_empty()), "`{text}` has an empty path");
-                Devices::List(paths.map(PathBuf::from).collect())
-            }
-        })
-    }
-}
-
-/// A device that may become an OSD.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    pub path: PathBuf,
-    /// Bytes.
-    pub size: u64,
-    /// None: it may.
-    pub rejected: Option<Rejected>,
-    /// It holds a store, whose uuid this is. Whether that is one of the cluster's OSDs, the monitors know.
-    pub holds: Option<Uuid>,
-}
-
-impl Candidate {
-    /// What is to be done with a device that may become an OSD, or is one.
-    pub fn plan(&self) -> PlannedOsd {
-        match self.holds {
-            Some(uuid) => PlannedOsd::adopted(self.path.clone(), uuid),
-            None => PlannedOsd::new(self.path.clone()),
-        }
-    }
-}
-
-/// Why not.
-#[derive(Clone, Debug)]
-pub struct Rejected {
-    pub what: String,
-    pub cure: String,
-}
-
-impl Devices {
-    /// Each is opened and looked at, and none is changed.
-    pub fn candidates(&self) -> Result<Vec<Candidate>> {
-        Ok(match self {
-            Devices::None => Vec::new(),
-            Devices::Auto => disks().iter().map(|path| inspect(path)).collect(),
-            Devices::List(paths) => {
-                let mut found: Vec<Candidate> = Vec::new();
-                for path in paths {
-                    let path = std::path::absolute(path)?;
-                    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-                    let same =
-                        |other: &Candidate| fs::canonicalize(&other.path).ok().as_ref() == Some(&target);
-                    ensure!(!found.iter().any(same), "{} is named twice", path.display());
-                    found.push(inspect(&path));
-                }
-                found
-            }
-        })
-    }
-}
-
-/// Whole disks that have no partitions and are large enough.
-fn disks() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_other =
-            ["loop", "ram", "zram", "sr", "fd", "dm-", "md", "nbd"].iter().any(|kind| name.starts_with(kind));
-        let sectors = fs::read_to_string(entry.path().join("size"))
-            .ok()
-            .and_then(|text| text.trim().parse::<u64>().ok());
-        let has_parts = fs::read_dir(entry.path())
-            .into_iter()
-            .flatten()
-            .flatten()
-            .any(|part| part.path().join("partition").exists());
-        if !is_other && !has_parts && sectors.unwrap_or(0) * 512 >= AUTO_SIZE_MIN {
-            found.push(Path::new("/dev").join(name));
-        }
-    }
-    found.sort();
-    found
-}
-
-fn inspect(path: &Path) -> Candidate {
-    let rejected = |what: String, cure: &str| Candidate {
-        path: path.to_path_buf(),
-        size: 0,
-        rejected: Some(Rejected { what, cure: cure.to_string() }),
-        holds: None,
-    };
-    match fs::metadata(path) {
-        Err(e) => {
-            return rejected(
-                e.to_string(),
-                "name an existing device, or make a file with `truncate -s 100G FILE`",
-            );
-        }
-        Ok(kind) if kind.is_dir() => {
-            return rejected("is a folder".to_string(), "name a device, or a file in that folder");
-        }
-        Ok(_) => {}
-    }
-    let opened = Target::open_any(path, true).and_then(|target| Ok((target.content()?, target)));
-    let unusable =
-        "name another device, or, if its data is not needed, make it blank: `wipefs -a` or `blkdiscard`";
-    match opened {
-        Err(e) => {
-            let text = format!("{e:#}");
-            // The path is the name of the check.
-            rejected(
-                text.strip_prefix(&format!("{} ", path.display())).unwrap_or(&text).to_string(),
-                unusable,
-            )
-        }
-        Ok((Some(what), target)) => match target.store_uuid() {
-            Some(uuid) => {
-                let cure =
-                    "join the cluster that it belongs to, or, if its data is not needed, make it blank";
-                let what = "holds the store of an OSD".to_string();
-                Candidate { size: target.len, holds: Some(uuid), ..rejected(what, cure) }
-            }
-            None => rejected(format!("contains {what}"), unusable),
-        },
-        Ok((None, target)) if target.len < SIZE_MIN.0 => {
-            rejected(format!("has {} bytes, the minimum is {SIZE_MIN}", target.len), "name a larger device")
-        }
-        Ok((None, target)) => {
-            Candidate { path: path.to_path_buf(), size: target.len, rejected: None, holds: None }
-        }
-    }
-}
 
 impl PlannedOsd {
     /// For a device that was accepted.
@@ -188,6 +41,9 @@ impl PlannedOsd {
         PlannedOsd {
             path,
             wal: None,
+            wal_len: None,
+            class: None,
+            measured: Measurements::default(),
             uuid: Uuid::new_v4(),
             id: None,
             key: None,
@@ -196,7 +52,7 @@ impl PlannedOsd {
     }
     /// For a device that holds an OSD of the cluster.
     pub fn adopted(path: PathBuf, uuid: Uuid) -> PlannedOsd {
-        PlannedOsd { path, wal: None, uuid, id: None, key: None, state: DeviceState::Formatted }
+        PlannedOsd { uuid, state: DeviceState::Formatted, ..PlannedOsd::new(path) }
     }
 
     /// Whether what is on the device is this OSD's store, or what an interrupted formatting of it left. The
@@ -211,20 +67,71 @@ impl PlannedOsd {
 
     /// Makes its devices blank. Fails if they do not hold this OSD: a path may lead to another device by now.
     pub fn wipe(&self) -> Result<()> {
-        let own = |held| matches!(held, Held::Log { uuid, .. } if uuid == self.uuid.into_bytes());
         let target = Target::open_any(&self.path, true)?;
         ensure!(self.is_on(&target)?, "{} does not hold this OSD: nothing was erased", self.path.display());
         // The log first: as long as the store is there, this can be repeated.
-        if let Some(wal) = &self.wal {
-            let log = Target::open_any(wal, true)?;
-            ensure!(
-                Held::on(&log).is_some_and(own),
-                "{} does not hold its log: nothing was erased",
-                wal.display()
-            );
-            log.wipe(log.len).with_context(|| format!("cannot erase {}", wal.display()))?;
-        }
+        self.wipe_log()?;
         target.wipe(target.len).with_context(|| format!("cannot erase {}", self.path.display()))
+    }
+
+    /// The name of its log's file, in a folder for logs.
+    pub fn log_name(&self) -> String {
+        log_file_name(self.uuid)
+    }
+
+    /// Whether its log is a file that is made with the OSD, and deleted with it. Nothing else is ever
+    /// created: a missing name below `/dev` is a device that is not there.
+    pub fn has_log_file(&self) -> bool {
+        self.wal.as_ref().and_then(|wal| wal.file_name()).is_some_and(|name| name == self.log_name().as_str())
+    }
+
+    /// Whether what is on it is this OSD's log.
+    fn is_log_on(&self, log: &Target) -> bool {
+        matches!(Held::on(log), Some(Held::Log { uuid, .. }) if uuid == self.uuid.into_bytes())
+    }
+
+    /// Makes the device of its log blank, if that is another, or deletes its file. Fails if it holds
+    /// something else. One that is blank, or a file that is gone, is from an attempt that was interrupted.
+    pub fn wipe_log(&self) -> Result<()> {
+        let Some(wal) = &self.wal else { return Ok(()) };
+        if self.has_log_file() && !wal.exists() {
+            return Ok(());
+        }
+        let log = Target::open_any(wal, true)?;
+        ensure!(
+            self.is_log_on(&log) || log.has_only_zeros()?,
+            "{} does not hold its log: nothing was erased",
+            wal.display()
+        );
+        let cannot = || format!("cannot erase {}", wal.display());
+        match self.has_log_file() {
+            true => fs::remove_file(wal).with_context(cannot),
+            false => log.wipe(log.len).with_context(cannot),
+        }
+    }
+
+    /// Opens the device of its log for formatting. It must be blank, or hold what an interrupted attempt
+    /// left.
+    fn open_log(&self, wal: &Path) -> Result<FileDisk> {
+        if self.has_log_file() && !wal.exists() {
+            let len = self.wal_len.unwrap_or(LOG_SIZE).0 + LOG_LABELS;
+            FileDisk::create(wal, len).with_context(|| format!("cannot make {}", wal.display()))?;
+        }
+        let log = Target::open_any(wal, true)?;
+        ensure!(
+            self.is_log_on(&log) || log.has_only_zeros()?,
+            "{} holds something else than the log of this OSD: it may be another device by now",
+            wal.display()
+        );
+        if log.is_device()? {
+            log.wipe(log.len)?;
+        }
+        drop(log);
+        let mut disk = FileDisk::open(wal).with_context(|| format!("cannot open {}", wal.display()))?;
+        if self.has_log_file() {
+            disk.preallocate().with_context(|| format!("cannot preallocate {}", wal.display()))?;
+        }
+        Ok(disk)
     }
 
     /// Opens the device for formatting. It must be blank, unless this is a repetition.
@@ -277,16 +184,80 @@ pub fn make_osd(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Bloc
         public_addr: any_port(config.addr.ip()),
         cluster_addr: config.cluster_addr.map(any_port),
         memory: config.memory,
+        device_class: config.devices[at].class,
         preallocated: false,
     };
+    let Measurements { device, wal } = &config.devices[at].measured;
+    for (report, path) in
+        [(device, dir.layout().device_report(&daemon)), (wal, dir.layout().wal_report(&daemon))]
+    {
+        report.as_ref().map_or(Ok(()), |report| report.save(&path))?;
+    }
     let common = config.common(dir.layout().data_dir(&daemon), &daemon);
     DaemonConfig::new(common, KindConfig::Osd(settings)).save()?;
+    if config.devices[at].measured != Measurements::default() {
+        config.devices[at].measured = Measurements::default();
+        dir.save(config)?;
+    }
     Ok(id)
+}
+
+/// How an OSD is to be added to a host.
+#[derive(Debug, Default, Deserialize)]
+pub struct AddOsd {
+    /// Places for its log, of which it takes one.
+    #[serde(default)]
+    wal: Vec<PathBuf>,
+    /// Bytes of that log, if not the default.
+    #[serde(default)]
+    wal_size: Option<u64>,
+    /// Its device is not measured.
+    #[serde(default)]
+    no_check: bool,
+}
+
+/// What is to be done with a blank device that is measured first.
+fn plan_osd(path: &Path, with: &AddOsd, taken: &[PlannedOsd]) -> Result<PlannedOsd> {
+    let refuse = |path: &Path, rejected: &Rejected| anyhow!("{} {}", path.display(), rejected.what);
+    let mut found = inspect(path);
+    match with.no_check {
+        true => found.set_class(),
+        false => found.judge(),
+    }
+    if let Some(rejected) = &found.rejected {
+        return Err(refuse(path, rejected));
+    }
+    let mut places: Vec<LogPlace> =
+        with.wal.iter().map(|path| inspect_log_place(path, with.wal_size.map(Size), &[])).collect();
+    // One that holds the log of another OSD of this host is full.
+    let is_full =
+        |place: &LogPlace| !place.is_folder && taken.iter().any(|osd| osd.wal.as_ref() == Some(&place.path));
+    places.retain(|place| !is_full(place));
+    if let Some((place, rejected)) = places.iter().find_map(|place| Some((place, place.rejected.as_ref()?))) {
+        return Err(refuse(&place.path, rejected));
+    }
+    for place in places.iter_mut().filter(|_| !with.no_check) {
+        place.report = Some(judge::measure(&place.path).map_err(|rejected| refuse(&place.path, &rejected))?);
+    }
+    let mut osds = [found.plan()];
+    if !with.wal.is_empty() {
+        let assigned = judge::assign(&mut osds, &places, with.wal_size.map(Size));
+        ensure!(assigned.left_over == 0, "the devices for logs have no room");
+        assigned.stay.iter().for_each(|why| tracing::info!("the log stays with the data of {why}"));
+    }
+    let [planned] = osds;
+    Ok(planned)
 }
 
 /// Makes an OSD of a blank device, from where an earlier attempt was interrupted. One that fails before the
 /// device was written to leaves no plan, so that the device is never formatted later by itself.
-pub fn add_osd(dir: &HostDir, config: &mut HostConfig, path: &Path, client: &BlockingClient) -> Result<u32> {
+pub fn add_osd(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    path: &Path,
+    with: &AddOsd,
+    client: &BlockingClient,
+) -> Result<u32> {
     let target = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
     let is_here = |osd: &PlannedOsd| {
         osd.state != DeviceState::Formatted && fs::canonicalize(&osd.path).is_ok_and(|path| path == target)
@@ -294,9 +265,8 @@ pub fn add_osd(dir: &HostDir, config: &mut HostConfig, path: &Path, client: &Blo
     let at = match config.devices.iter().position(is_here) {
         Some(at) => at,
         None => {
-            // Opened to see that it is blank, as it is again when it is formatted.
-            drop(Target::open_any(path, false)?);
-            config.devices.push(PlannedOsd::new(path.to_path_buf()));
+            let planned = plan_osd(path, with, &config.devices)?;
+            config.devices.push(planned);
             config.devices.len() - 1
         }
     };
@@ -385,23 +355,28 @@ pub fn link_devices(dir: &HostDir, id: u32, path: &Path, wal: Option<&Path>) -> 
 /// Formats a device that was accepted. What is on it is from an interrupted attempt, or it is refused.
 fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<()> {
     let target = config.devices[at].open_to_format().with_context(|| format!("cannot make osd.{id}"))?;
-    let PlannedOsd { path, uuid, .. } = config.devices[at].clone();
+    let planned = config.devices[at].clone();
+    let PlannedOsd { path, wal, wal_len, uuid, .. } = planned.clone();
     config.devices[at].state = DeviceState::Formatting;
     dir.save(config)?;
     if target.is_device()? {
         target.wipe(target.len)?;
     }
     drop(target);
-    let disk = FileDisk::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut disk = FileDisk::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    if let Some(wal) = &wal {
+        let log = planned.open_log(wal).with_context(|| format!("cannot make the log of osd.{id}"))?;
+        disk = disk.with_log(log);
+    }
     let options = StoreOptions {
         uuid: uuid.into_bytes(),
         log_id: Uuid::new_v4().into_bytes(),
+        log_len: wal_len.map(|len| len.0),
         force: true,
-        ..StoreOptions::default()
     };
     Store::format(&disk, options).with_context(|| format!("cannot make a store on {}", path.display()))?;
     drop(disk);
-    link_to(&path, &dir.layout().store(&DaemonName::Osd(id)))?;
+    link_devices(dir, id, &path, wal.as_deref())?;
     config.devices[at].state = DeviceState::Formatted;
     dir.save(config)
 }
@@ -413,63 +388,12 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    #[test]
-    fn devices_are_a_list_or_found() {
-        assert_eq!("auto".parse::<Devices>().unwrap(), Devices::Auto);
-        assert_eq!("none".parse::<Devices>().unwrap(), Devices::None);
-        let list = Devices::List(vec!["/dev/vdb".into(), "a".into()]);
-        assert_eq!("/dev/vdb,a".parse::<Devices>().unwrap(), list);
-        assert!("/dev/vdb,".parse::<Devices>().is_err());
-    }
-
-    #[test]
-    fn device_that_holds_data_or_is_too_small_is_rejected_with_a_reason() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        File::create(path("good")).unwrap().set_len(2 << 30).unwrap();
-        File::create(path("small")).unwrap().set_len(1 << 20).unwrap();
-        fs::write(path("data"), vec![1; 4096]).unwrap();
-        let list = ["good", "small", "data", "none", "."].map(path).to_vec();
-        let found = Devices::List(list).candidates().unwrap();
-        let reason = |at: usize| found[at].rejected.as_ref().map(|rejected| rejected.what.clone());
-        assert_eq!((reason(0), found[0].size), (None, 2 << 30));
-        for (at, part) in
-            [(1, "the minimum is 1G"), (2, "contains data"), (3, "No such file"), (4, "is a folder")]
-        {
-            assert!(reason(at).unwrap().contains(part), "{at}: {:?}", reason(at));
-        }
-        assert!(Devices::List(vec![path("good"), path("good")]).candidates().is_err());
-    }
-
     /// A file with a store that has this uuid.
     fn store_in(folder: &Path, name: &str, uuid: u128) -> PathBuf {
         let path = folder.join(name);
         let disk = FileDisk::create(&path, 1 << 30).unwrap();
         Store::format(&disk, StoreOptions { uuid: uuid.to_be_bytes(), ..StoreOptions::default() }).unwrap();
         path
-    }
-
-    #[test]
-    fn store_on_a_device_is_recognised_and_stays_as_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = store_in(folder.path(), "store", 7);
-        // A daemon that opened it would renew the copy of the superblock that is damaged.
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        file.write_all_at(&[9; 64], 0).unwrap();
-        let front = || {
-            let mut front = vec![0; 128 << 10];
-            file.read_exact_at(&mut front, 0).unwrap();
-            front
-        };
-        let before = front();
-        let found = Devices::List(vec![path.clone()]).candidates().unwrap();
-        assert_eq!((found[0].holds, found[0].size), (Some(Uuid::from_u128(7)), 1 << 30));
-        assert!(front() == before, "it was written to");
-        // A daemon runs on it: it is not read.
-        let _daemon = FileDisk::open(&path).unwrap();
-        let found = Devices::List(vec![path]).candidates().unwrap();
-        let reason = found[0].rejected.as_ref().unwrap().what.clone();
-        assert!(found[0].holds.is_none() && reason.contains("in use"), "{reason}");
     }
 
     #[test]
@@ -496,6 +420,51 @@ mod tests {
     }
 
     #[test]
+    fn log_is_made_on_its_device_or_as_a_file_of_its_name_and_never_in_place_of_a_missing_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::at(&folder.path().join("host")).unwrap();
+        dir.make().unwrap();
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        let blank = |name: &str, len: u64| {
+            let path = folder.path().join(name);
+            File::create(&path).unwrap().set_len(len).unwrap();
+            path
+        };
+        let planned = |name: &str, id: u32| {
+            let path = blank(name, 1 << 30);
+            PlannedOsd { id: Some(id), wal_len: Some(Size(64 << 20)), ..PlannedOsd::new(path) }
+        };
+        let mut on_device = PlannedOsd { wal: Some(blank("log", 256 << 20)), ..planned("a", 1) };
+        let mut on_file = planned("b", 2);
+        on_file.wal = Some(folder.path().join(on_file.log_name()));
+        let missing = PlannedOsd { wal: Some(folder.path().join("nvme0n1p1")), ..planned("c", 3) };
+        config.devices = vec![on_device.clone(), on_file.clone(), missing.clone()];
+        let client = BlockingClient::connect(Vec::new(), None, 1, 1);
+        for (at, osd) in [(0, &mut on_device), (1, &mut on_file)] {
+            let id = make_osd(&dir, &mut config, at, &client).unwrap();
+            // Its link leads there, and the daemon opens both.
+            assert_eq!(fs::read_link(dir.layout().wal(&DaemonName::Osd(id))).ok(), osd.wal);
+            Store::open(&crate::store::open_disk(&dir.layout().store(&DaemonName::Osd(id)), None).unwrap())
+                .unwrap();
+            *osd = config.devices[at].clone();
+        }
+        let refused = make_osd(&dir, &mut config, 2, &client).unwrap_err();
+        assert!(format!("{refused:#}").contains("the log of osd.3"), "{refused:#}");
+        assert!(!missing.wal.as_ref().unwrap().exists());
+        // Formatting that was interrupted goes on with its own log, and with no other.
+        let begun = PlannedOsd { state: DeviceState::Formatting, ..on_device.clone() };
+        begun.open_log(begun.wal.as_ref().unwrap()).unwrap();
+        let other = PlannedOsd { wal: on_device.wal.clone(), ..planned("d", 4) };
+        assert!(other.open_log(other.wal.as_ref().unwrap()).is_err() && other.wipe_log().is_err());
+        // What is wiped is blank, and the file is gone.
+        [&on_device, &on_file].into_iter().for_each(|osd| osd.wipe().unwrap());
+        let log = Target::open_any(on_device.wal.as_ref().unwrap(), true).unwrap();
+        assert_eq!(log.content().unwrap(), None);
+        assert!(!on_file.wal.as_ref().unwrap().exists());
+    }
+
+    #[test]
     fn osd_that_cannot_be_made_leaves_no_plan_unless_its_device_was_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let dir = HostDir::at(folder.path()).unwrap();
@@ -508,12 +477,12 @@ mod tests {
         fs::write(&path, vec![1; 1 << 20]).unwrap();
         let planned = |state| PlannedOsd { id: Some(3), state, ..PlannedOsd::new(path.clone()) };
         config.devices = vec![PlannedOsd::new(folder.path().join("other")), planned(DeviceState::Accepted)];
-        let refused = add_osd(&dir, &mut config, &path, &client).unwrap_err();
+        let refused = add_osd(&dir, &mut config, &path, &AddOsd::default(), &client).unwrap_err();
         assert!(format!("{refused:#}").contains("`ceph osd purge 3`"), "{refused:#}");
         assert_eq!((config.devices.len(), config.devices[0].id), (1, None));
         assert_eq!(dir.load().unwrap(), Some(config.clone()));
         config.devices = vec![planned(DeviceState::Formatting)];
-        add_osd(&dir, &mut config, &path, &client).unwrap_err();
+        add_osd(&dir, &mut config, &path, &AddOsd::default(), &client).unwrap_err();
         assert_eq!(
             config.devices,
             [PlannedOsd { uuid: config.devices[0].uuid, ..planned(DeviceState::Formatting) }]

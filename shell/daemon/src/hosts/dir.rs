@@ -17,8 +17,10 @@
 use crate::Auth;
 use crate::ask::Access;
 use crate::config::{Common, DaemonConfig};
+use crate::device::Report;
 use crate::files::replace;
 use crate::folder::Layout;
+use crate::hosts::judge::Class;
 use crate::keyrings;
 use crate::name::DaemonName;
 use crate::processes::{LockFile, lock_folder};
@@ -62,6 +64,9 @@ pub struct HostConfig {
     pub memory: Option<Size>,
     /// The devices that were accepted.
     pub devices: Vec<PlannedOsd>,
+    /// Where the logs of these OSDs were to go, as the setup command was told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wal_devices: Vec<PathBuf>,
     /// Systemd runs the agent.
     #[serde(default)]
     pub systemd: bool,
@@ -98,9 +103,18 @@ pub enum Setup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedOsd {
     pub path: PathBuf,
-    /// The device of its log, if that is another.
+    /// The device of its log, if that is another. A file named `nacre-UUID.wal` is made with the OSD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<PathBuf>,
+    /// Bytes of that log, of a device that may be larger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_len: Option<Size>,
+    /// Its device class, if it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    /// What was measured, until that is in the OSD's data directory.
+    #[serde(default, skip_serializing_if = "Measurements::is_empty")]
+    pub measured: Measurements,
     /// Of the OSD.
     pub uuid: Uuid,
     /// Its number, once the monitors gave it one.
@@ -110,6 +124,22 @@ pub struct PlannedOsd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub state: DeviceState,
+}
+
+/// The measurements of an OSD's devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Report>,
+    /// Of the device of its log, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<Report>,
+}
+
+impl Measurements {
+    fn is_empty(&self) -> bool {
+        self.device.is_none() && self.wal.is_none()
+    }
 }
 
 /// Whether a device may be formatted.
@@ -138,6 +168,7 @@ impl HostConfig {
             location: Vec::new(),
             memory: None,
             devices: Vec::new(),
+            wal_devices: Vec::new(),
             systemd: false,
             founder: setup == Setup::Founding,
             setup,
@@ -393,12 +424,9 @@ mod tests {
         config.mons = vec![addr, "[fd00::2]:3300".parse().unwrap()];
         config.networks.public = Some("10.0.0.0/24".to_string());
         config.devices = vec![PlannedOsd {
-            path: "/dev/vdb".into(),
-            wal: None,
             uuid: Uuid::from_u128(8),
-            id: None,
             key: Some("secret".to_string()),
-            state: DeviceState::Accepted,
+            ..PlannedOsd::new("/dev/vdb".into())
         }];
         config
     }

@@ -1,9 +1,9 @@
 //! The devices of a host: what they are, what is on them, and why they cannot become OSDs, in the words of
 //! `ceph-volume inventory`.
 //!
-//! Disks and logical volumes are found by themselves. Other devices (partitions, files) are those to which
-//! there is a link in the host's folder `devices`, and those that OSDs of this host are on. Nothing is
-//! written.
+//! Disks and logical volumes are found by themselves, and partitions that hold a store or its log. Other
+//! devices (partitions, files) are those to which there is a link in the host's folder `devices`, and those
+//! that OSDs of this host are on. Nothing is written.
 
 use crate::device::content;
 use crate::hosts::dir::{DeviceState, HostConfig, HostDir};
@@ -19,6 +19,10 @@ use uuid::Uuid;
 
 /// As `ceph-volume` has it.
 const SIZE_MIN: u64 = 5 << 30;
+/// Why a device is rejected that has fewer bytes, ...
+pub const TOO_SMALL: &str = "Insufficient space (<5GB)";
+/// ... and one that holds a store or its log.
+pub const OWN_LABEL: &str = "Has Nacre device label";
 /// What is known of file systems and the like is in the first so many bytes.
 const FRONT: usize = 68 << 10;
 
@@ -93,6 +97,12 @@ pub fn scan(dir: &HostDir, config: &HostConfig, before: &[Device]) -> Vec<Device
             found.push(look(path, &target, sys, &own));
         }
     }
+    for path in partitions(sys) {
+        if seen.insert(path.clone()) {
+            let device = look(path.clone(), &path, sys, &own);
+            found.extend(Some(device).filter(|device| device.store.or(device.log_of).is_some()));
+        }
+    }
     mark_duplicates(&mut found);
     let present: BTreeSet<u32> = found.iter().filter_map(|device| device.osd).collect();
     for osd in &config.devices {
@@ -111,6 +121,12 @@ pub fn scan(dir: &HostDir, config: &HostConfig, before: &[Device]) -> Vec<Device
         });
     }
     found
+}
+
+/// Looks at one device, which may be none of this host's yet.
+pub fn look_at(path: &Path) -> Device {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    look(path.to_path_buf(), &target, Path::new("/sys"), &BTreeMap::new())
 }
 
 /// The stores and logs of which there is more than one on the host.
@@ -143,14 +159,9 @@ pub fn signature(dir: &HostDir, config: &HostConfig) -> String {
 fn paths(dir: &HostDir, config: &HostConfig, sys: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     // The names that people gave come before those of the kernel.
-    all.extend(config.devices.iter().map(|osd| osd.path.clone()));
+    all.extend(config.devices.iter().flat_map(|osd| [Some(osd.path.clone()), osd.wal.clone()]).flatten());
     all.extend(entries(&dir.devices()));
-    for block in entries(&sys.join("block")) {
-        let name = block.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let others = ["loop", "ram", "zram", "sr", "fd", "md", "nbd", "rbd"];
-        if others.iter().any(|other| name.starts_with(other)) || text(&block, "size") == "0" {
-            continue;
-        }
+    for (block, name) in blocks(sys) {
         if !name.starts_with("dm-") {
             all.push(Path::new("/dev").join(name));
         } else if is_logical_volume(&text(&block, "dm/uuid")) {
@@ -158,6 +169,32 @@ fn paths(dir: &HostDir, config: &HostConfig, sys: &Path) -> Vec<PathBuf> {
         }
     }
     all
+}
+
+/// Disks and volumes that the kernel has, with their names.
+fn blocks(sys: &Path) -> Vec<(PathBuf, String)> {
+    let others = ["loop", "ram", "zram", "sr", "fd", "md", "nbd", "rbd"];
+    let named = entries(&sys.join("block")).into_iter().map(|block| {
+        let name = block.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        (block, name)
+    });
+    let is_other = |name: &str| others.iter().any(|other| name.starts_with(other));
+    named.filter(|(block, name)| !is_other(name) && text(block, "size") != "0").collect()
+}
+
+/// The partitions of disks. Those that hold a store or its log are listed, whatever their disks are called by
+/// now.
+fn partitions(sys: &Path) -> Vec<PathBuf> {
+    let parts = blocks(sys).into_iter().flat_map(|(block, _)| entries(&block));
+    let parts = parts.filter(|part| part.join("partition").exists());
+    parts.filter_map(|part| Some(Path::new("/dev").join(part.file_name()?))).collect()
+}
+
+/// Disks and the partitions of disks.
+pub fn disks_and_partitions() -> impl Iterator<Item = PathBuf> {
+    let sys = Path::new("/sys");
+    let disks = blocks(sys).into_iter().map(|(_, name)| Path::new("/dev").join(name));
+    disks.chain(partitions(sys))
 }
 
 /// Not the devices that LVM makes a volume of, whose uuids end in `-real`, `-cow` and the like.
@@ -232,11 +269,11 @@ fn look(path: PathBuf, target: &Path, sys: &Path, own: &BTreeMap<Uuid, u32>) -> 
                     let uuid = Uuid::from_bytes(uuid);
                     device.log_is_apart = log.is_some();
                     (device.store, device.osd) = (Some(uuid), own.get(&uuid).copied());
-                    reasons.push("Has Nacre device label");
+                    reasons.push(OWN_LABEL);
                 }
                 Some(Held::Log { uuid, .. }) => {
                     device.log_of = Some(Uuid::from_bytes(uuid));
-                    reasons.push("Has Nacre device label");
+                    reasons.push(OWN_LABEL);
                 }
                 None => reasons.extend(other_content(&disk)),
             }
@@ -248,7 +285,7 @@ fn look(path: PathBuf, target: &Path, sys: &Path, own: &BTreeMap<Uuid, u32>) -> 
         (device.about.read_only, "read-only"),
         // A daemon of this host would be kept from its device.
         (is_block && device.osd.is_none() && is_locked(target), "locked"),
-        (device.size < SIZE_MIN, "Insufficient space (<5GB)"),
+        (device.size < SIZE_MIN, TOO_SMALL),
     ] {
         if rejects {
             reasons.push(reason);
@@ -361,12 +398,8 @@ mod tests {
         let addr = "10.0.0.1:3300".parse().unwrap();
         let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
         let planned = |name: &str, uuid: u128, id: u32| PlannedOsd {
-            path: devices.join(name),
-            wal: None,
-            uuid: Uuid::from_u128(uuid),
             id: Some(id),
-            key: None,
-            state: DeviceState::Formatted,
+            ..PlannedOsd::adopted(devices.join(name), Uuid::from_u128(uuid))
         };
         // The kernel gave the disk of osd.3 another name; that of osd.4 was pulled.
         config.devices = vec![planned("a-blank", 7, 3), planned("gone", 9, 4)];
@@ -392,6 +425,35 @@ mod tests {
         assert_eq!(before, signature(&dir, &config));
         fs::remove_file(devices.join("h-other")).unwrap();
         assert_ne!(before, signature(&dir, &config));
+    }
+
+    /// As the kernel has them: an LV, what it is made of, a disk with a partition, and no disk.
+    #[test]
+    fn disks_volumes_and_partitions_are_told_apart_by_what_sysfs_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let sys = folder.path();
+        let write = |path: &str, text: &str| {
+            let path = sys.join("block").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (name, size) in
+            [("sda", "15628053168"), ("dm-0", "209715200"), ("dm-1", "8192"), ("loop0", "1"), ("sr0", "0")]
+        {
+            write(&format!("{name}/size"), &format!("{size}\n"));
+        }
+        write("sda/sda1/partition", "1\n");
+        write("sda/queue/rotational", "1\n");
+        write("dm-0/dm/uuid", "LVM-Yb1zX0kq0VhS3WlfrW3ZzKXDxJ0Qy9Bm7cVQmN4\n");
+        write("dm-0/dm/name", "vg0-osd--1\n");
+        write("dm-1/dm/uuid", "LVM-Yb1zX0kq0VhS3WlfrW3ZzKXDxJ0Qy9Bm7cVQmN4-real\n");
+        let dir = HostDir::at(&sys.join("host")).unwrap();
+        let addr = "10.0.0.1:3300".parse().unwrap();
+        let config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
+        let found = paths(&dir, &config, sys);
+        assert_eq!(found, ["/dev/mapper/vg0-osd--1", "/dev/sda"].map(PathBuf::from));
+        assert_eq!(partitions(sys), [PathBuf::from("/dev/sda1")]);
+        assert_eq!(about(&sys.join("block/sda")).rotational, Some(true));
     }
 
     #[test]

@@ -151,6 +151,13 @@ fn wipe(config: &HostConfig, force: bool) -> Result<Vec<String>> {
         }
         let target = Target::open_any(&osd.path, true)?;
         if osd.is_on(&target)? {
+            if osd.wal.as_ref().is_some_and(|wal| !osd.has_log_file() && !wal.exists()) {
+                let wal = osd.wal.as_ref().map(|wal| wal.display().to_string()).unwrap_or_default();
+                ensure!(force, "{wal}, with the log of {path}, is gone: with --force, what is on it stays");
+                gone.push(wal);
+            } else {
+                osd.wipe_log()?;
+            }
             target.wipe(target.len).with_context(|| format!("cannot wipe {path}"))?;
         } else if target.content()?.is_some() {
             let name =
@@ -173,7 +180,8 @@ fn remove_client_conf(dir: &HostDir, config: &HostConfig) -> Result<()> {
     Ok(())
 }
 
-fn confirm(yes: bool, what: &str) -> Result<()> {
+/// Asks whether to go on, unless that was said.
+pub fn confirm(yes: bool, what: &str) -> Result<()> {
     if yes {
         return Ok(());
     }
@@ -202,12 +210,9 @@ mod tests {
         let addr = "10.0.0.1:3300".parse().unwrap();
         let mut config = HostConfig::new(Uuid::from_u128(1), "h1".to_string(), addr, Setup::Done);
         let planned = devices.iter().cloned().map(|(path, state)| PlannedOsd {
-            path,
-            wal: None,
             uuid: OWN,
-            id: None,
-            key: None,
             state,
+            ..PlannedOsd::new(path)
         });
         config.devices = planned.collect();
         config

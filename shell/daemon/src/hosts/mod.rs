@@ -4,13 +4,17 @@
 //! `agent` keeps the host's daemons running. The monitors' part is `core/mon/src/services/hosts.rs`.
 
 pub mod agent;
+mod candidates;
 pub mod client_config;
 mod devices;
 mod dir;
 mod echo;
 mod inventory;
+pub mod judge;
 pub mod leaving;
 mod monitor;
+mod own_address;
+mod plan;
 mod preflight;
 mod program;
 pub mod recovery;
@@ -24,6 +28,7 @@ pub use upgrade::{UpgradeCommand, upgrade};
 use crate::Format;
 use crate::ask::command;
 use crate::device::say;
+use crate::size::Size;
 use anyhow::{Context, Result, ensure};
 use dir::{HostConfig, HostDir};
 use serde_json::{Value, json};
@@ -136,6 +141,18 @@ pub enum HostCommand {
         host: String,
         #[arg(required = true, value_name = "PATH")]
         devices: Vec<String>,
+        /// Faster devices of that host for the logs: blank devices or partitions for one log each, or folders
+        #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
+        wal_devices: Vec<String>,
+        /// Size of each of these logs [default: 1G]
+        #[arg(long, value_name = "SIZE", requires = "wal_devices")]
+        wal_size: Option<Size>,
+        /// Do not measure the devices
+        #[arg(long)]
+        no_device_check: bool,
+        /// Do not ask before the plan is carried out
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         folder: Folder,
     },
@@ -266,8 +283,19 @@ pub fn host(words: &HostCommand) -> Result<()> {
             });
             change(words, folder)
         }
-        HostCommand::AddOsd { host, devices, folder } => {
-            let what = format!("{host}:{}", devices.join(","));
+        HostCommand::AddOsd { host, devices, wal_devices, wal_size, no_device_check, yes, folder } => {
+            show_devices(host, devices, folder)?;
+            leaving::confirm(*yes, &format!("Each of these devices of {host} is formatted for one OSD"))?;
+            let mut what = format!("{host}:{}", devices.join(","));
+            if !wal_devices.is_empty() {
+                what += &format!(",wal_devices={}", wal_devices.join(","));
+            }
+            if let Some(size) = wal_size {
+                what += &format!(",wal_size={}", size.0);
+            }
+            if *no_device_check {
+                what += ",no_device_check=true";
+            }
             change(json!({ "prefix": "orch daemon add osd", "svc_arg": what }), folder)
         }
         HostCommand::Rm { host, lost, yes, folder } => {
@@ -277,6 +305,31 @@ pub fn host(words: &HostCommand) -> Result<()> {
             change(words, folder)
         }
     }
+}
+
+/// Shows what is known of some devices of a host.
+fn show_devices(host: &str, paths: &[String], folder: &Folder) -> Result<()> {
+    let (dir, config) = HostDir::open(&folder.data)?;
+    let words = json!({ "prefix": "host device ls", "hostname": [host], "format": "json" });
+    let all: Vec<Value> =
+        serde_json::from_slice(&ask(&dir, &config, &words)?).context("the reply is not JSON")?;
+    for path in paths {
+        let found = all.iter().find(|device| device["path"] == path.as_str());
+        let device = found.with_context(|| {
+            format!("host {host} has no {path}: `nacre device ls {host}` lists what it has")
+        })?;
+        let text = |key: &str| device[key].as_str().unwrap_or_default();
+        let reasons: Vec<&str> =
+            device["rejected_reasons"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let is = if reasons.is_empty() {
+            "available".to_string()
+        } else {
+            format!("rejected: {}", reasons.join(", "))
+        };
+        let size = Size(device["size"].as_u64().unwrap_or_default());
+        say(format_args!("{path}  {}  {size}  {} {}  {is}", text("type"), text("model"), text("serial")));
+    }
+    Ok(())
 }
 
 /// `nacre device ls`.

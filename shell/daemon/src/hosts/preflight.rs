@@ -2,8 +2,10 @@
 
 use crate::Format;
 use crate::addresses::{IpNetwork, is_own_address, own_addresses};
-use crate::hosts::devices::Candidate;
+use crate::device::Fit;
+use crate::hosts::candidates::Candidate;
 use crate::hosts::echo::{self, Answered};
+use crate::hosts::judge::{Assigned, LogPlace, Proposal};
 use crate::kinds::PORTS;
 use crate::size::Size;
 use anyhow::Result;
@@ -12,6 +14,7 @@ use nacre_proto::types::EntityType;
 use serde::Serialize;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -153,11 +156,19 @@ impl Preflight {
 
     /// Devices that a person named must all be usable; others are left out.
     pub fn devices(&mut self, candidates: &[Candidate], named: bool) {
-        for Candidate { path, size, rejected, holds } in candidates {
+        for Candidate { path, size, rejected, holds, report, class, .. } in candidates {
             let path = path.display().to_string();
+            let class = class.map_or(String::new(), |class| format!(", {class}"));
+            let measured = report.as_ref().map_or(String::new(), |report| format!(": {}", report.summary()));
             match rejected {
                 None if holds.is_some() => self.ok(&path, "holds an OSD of this cluster, which goes on here"),
-                None => self.ok(&path, format!("blank, {}", Size(*size))),
+                None => {
+                    let detail = format!("blank, {}{class}{measured}", Size(*size));
+                    match report.as_ref().is_some_and(|report| report.fit() == Fit::Neither) {
+                        true => self.warn(&path, detail, "use another device"),
+                        false => self.ok(&path, detail),
+                    }
+                }
                 Some(reason) if named => self.fail(&path, reason.what.clone(), reason.cure.clone()),
                 Some(reason) => self.warn(&path, format!("left out: {}", reason.what), reason.cure.clone()),
             }
@@ -169,6 +180,44 @@ impl Preflight {
                 "name blank devices or files with --devices",
             );
         }
+    }
+
+    /// The places of logs must all be usable, and have room for all that are to go there.
+    pub fn log_places(&mut self, places: &[LogPlace], assigned: &Assigned) {
+        for LogPlace { path, is_folder, room, report, rejected } in places {
+            let path = format!("{} (logs)", path.display());
+            let kind = if *is_folder { "folder" } else { "blank" };
+            let measured = report.as_ref().map_or(String::new(), |report| format!(": {}", report.summary()));
+            let is_slow =
+                report.as_ref().is_some_and(|report| matches!(report.fit(), Fit::Data | Fit::Neither));
+            let detail = format!("{kind}, room for {room} logs{measured}");
+            match rejected {
+                Some(reason) => self.fail(&path, reason.what.clone(), reason.cure.clone()),
+                None if is_slow => self.warn(&path, detail, "name a faster device"),
+                None => self.ok(&path, detail),
+            }
+        }
+        if assigned.left_over > 0 {
+            let what = format!("{} logs have no room on --wal-devices", assigned.left_over);
+            self.fail("logs", what, "name more devices or a folder with --wal-devices, or fewer --devices");
+        }
+        for text in &assigned.stay {
+            self.warn("logs", format!("left with the data of {text}"), "");
+        }
+    }
+
+    /// Another use of the devices would be faster.
+    pub fn propose(&mut self, proposal: &Proposal) {
+        let list = |paths: &[PathBuf]| {
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
+        };
+        let cure = format!(
+            "make partitions on {logs}, one for each log, or a file system, and give them with --wal-devices: `--devices \
+             {data} --wal-devices PARTITION,...`",
+            logs = list(&proposal.logs),
+            data = list(&proposal.data)
+        );
+        self.warn("logs", proposal.why.clone(), cure);
     }
 
     /// Monitors can be reached. One is enough to go on.
@@ -269,7 +318,7 @@ pub fn networks(text: &str) -> Result<Vec<IpNetwork>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::devices::Rejected;
+    use crate::hosts::candidates::Rejected;
 
     #[test]
     fn fault_is_shown_with_its_cure() {
@@ -300,8 +349,8 @@ mod tests {
     #[test]
     fn named_device_must_be_usable_and_others_are_left_out() {
         let rejected = Rejected { what: "contains data".into(), cure: "wipe it".into() };
-        let bad = Candidate { path: "/dev/a".into(), size: 1 << 40, rejected: Some(rejected), holds: None };
-        let good = Candidate { path: "/dev/b".into(), size: 1 << 40, rejected: None, holds: None };
+        let bad = Candidate { rejected: Some(rejected), ..Candidate::blank("/dev/a".into(), 1 << 40) };
+        let good = Candidate::blank("/dev/b".into(), 1 << 40);
         for (named, faults) in [(true, 1), (false, 0)] {
             let mut table = Preflight::default();
             table.devices(&[bad.clone(), good.clone()], named);

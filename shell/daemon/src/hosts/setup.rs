@@ -4,24 +4,27 @@
 //! `host.json` before the next, and is the same when it is repeated: the command that was interrupted, run
 //! again, goes on where it stopped. On a host that is done it says so.
 
-use crate::addresses::{is_own_address, own_address_in, own_addresses};
+use crate::addresses::{is_own_address, own_address_in};
 use crate::ask::{Access, ask, command, tell};
 use crate::device::say;
 use crate::files::{remove_if_there, write_secret};
 use crate::host::hostname;
 use crate::hosts::agent;
-use crate::hosts::devices::{Candidate, Devices, make_osds};
+use crate::hosts::candidates::{Candidate, Devices};
+use crate::hosts::devices::make_osds;
 use crate::hosts::dir::{DATA_DEFAULT, DeviceState, HostConfig, HostDir, Networks, Setup};
 use crate::hosts::monitor::new_monitor;
+use crate::hosts::own_address::{own_address, own_address_towards};
+use crate::hosts::plan;
 use crate::hosts::preflight::{Preflight, networks};
 use crate::hosts::systemd;
 use crate::keyrings::{self, ALL_CAPS};
 use crate::kinds::MonMember;
 use crate::name::DaemonName;
 use crate::processes::LockFile;
-use crate::size::Memory;
+use crate::size::{Memory, Size};
 use crate::{Format, processes};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use nacre_auth::JoinToken;
 use nacre_client::Failure;
 use nacre_node::BlockingClient;
@@ -30,14 +33,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// The monitors' port.
-const MON_PORT: u16 = 3300;
 /// A new monitor leads at once.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// For the monitors to answer a question of the preflight.
@@ -64,6 +65,16 @@ pub struct Options {
     /// Devices or files for OSDs, separated by commas; `auto`: all blank disks; `none`
     #[arg(long, value_name = "PATH,...", default_value = "auto", value_parser = Devices::from_str)]
     devices: Devices,
+    /// Faster devices for the logs of these OSDs: blank devices or partitions for one log each, or folders,
+    /// in which files are made
+    #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
+    wal_devices: Vec<PathBuf>,
+    /// Size of each of these logs [default: 1G]
+    #[arg(long, value_name = "SIZE", requires = "wal_devices")]
+    wal_size: Option<Size>,
+    /// Do not measure the devices
+    #[arg(long)]
+    no_device_check: bool,
     /// Place of this host, such as rack=r1
     #[arg(long, value_name = "TYPE=NAME", value_delimiter = ',')]
     location: Vec<String>,
@@ -214,16 +225,18 @@ fn ensure_same_plan(config: &HostConfig, options: &Options) -> Result<()> {
             given != config.devices.iter().map(|osd| osd.path.clone()).collect()
         }
     };
+    let wal_devices = options.wal_devices.iter().map(std::path::absolute).collect::<io::Result<Vec<_>>>()?;
     let other_addr = match &options.addr {
         None => false,
         Some(_) => {
             let network = options.network.as_deref().or(config.networks.public.as_deref());
-            address(options, network)? != config.addr
+            own_address(options.addr.as_deref(), network)? != config.addr
         }
     };
     let Networks { public, cluster } = &config.networks;
     let others = [
         ("--devices", other_devices),
+        ("--wal-devices", !wal_devices.is_empty() && wal_devices != config.wal_devices),
         ("--memory", options.memory.is_some_and(|memory| Some(memory.0) != config.memory)),
         ("--location", !options.location.is_empty() && options.location != config.location),
         ("--name", options.name.as_ref().is_some_and(|name| *name != config.name)),
@@ -247,13 +260,13 @@ fn ensure_same_plan(config: &HostConfig, options: &Options) -> Result<()> {
 
 fn plan_cluster(dir: &HostDir, options: &Options) -> Result<(HostConfig, Preflight)> {
     let mut preflight = Preflight::default();
-    let addr = address(options, options.network.as_deref())?;
+    let addr = own_address(options.addr.as_deref(), options.network.as_deref())?;
     let mut config = new_config(dir, Uuid::new_v4(), addr, options, Setup::Founding)?;
     config.mons = vec![addr];
     config.networks.public.clone_from(&options.network);
     config.networks.cluster.clone_from(&options.cluster_network);
-    let candidates = options.devices.candidates()?;
-    preflight_host(&mut preflight, dir, &mut config, options, &candidates, true)?;
+    let mut candidates = options.devices.candidates()?;
+    preflight_host(&mut preflight, dir, &mut config, options, &mut candidates, true)?;
     Ok((config, preflight))
 }
 
@@ -295,7 +308,7 @@ fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(Hos
         None => {}
     }
     let network = options.network.clone().or(config.networks.public.clone());
-    config.addr = address(options, network.as_deref())?;
+    config.addr = own_address(options.addr.as_deref(), network.as_deref())?;
     // Without an address of this host there is nothing to send from.
     if preflight.faults() == 0 && is_own_address(config.addr.ip()) {
         preflight.network(config.addr.ip(), &config.mons, fsid);
@@ -308,7 +321,7 @@ fn plan_host(dir: &HostDir, token: &JoinToken, options: &Options) -> Result<(Hos
             "make one with `nacre token new --roles osd`, or use --devices none",
         );
     }
-    preflight_host(&mut preflight, dir, &mut config, options, &candidates, roles.contains("mon"))?;
+    preflight_host(&mut preflight, dir, &mut config, options, &mut candidates, roles.contains("mon"))?;
     Ok((config, preflight))
 }
 
@@ -338,7 +351,7 @@ fn preflight_host(
     dir: &HostDir,
     config: &mut HostConfig,
     options: &Options,
-    candidates: &[Candidate],
+    candidates: &mut [Candidate],
     may_have_monitor: bool,
 ) -> Result<()> {
     let network = options.network.as_deref().or(config.networks.public.as_deref());
@@ -348,11 +361,17 @@ fn preflight_host(
         config.cluster_addr = own_address_in(&networks(&text)?, Some(config.addr.ip()));
         preflight.cluster_address(config.cluster_addr, &text);
     }
-    let usable: Vec<&Candidate> = candidates.iter().filter(|found| found.rejected.is_none()).collect();
-    config.devices = usable.iter().map(|found| found.plan()).collect();
-    preflight.ports(config.addr, may_have_monitor, usable.len() + usize::from(may_have_monitor));
-    preflight.memory(usable.len(), config.memory);
-    preflight.devices(candidates, matches!(options.devices, Devices::List(_)));
+    let request = plan::Request {
+        named: matches!(options.devices, Devices::List(_)),
+        wal_devices: &options.wal_devices,
+        wal_size: options.wal_size,
+        // Nothing is written, not even zeros, where the setup cannot go on.
+        measures: !options.no_device_check && preflight.faults() == 0,
+    };
+    plan::judge_devices(preflight, config, &request, candidates, |line| print_progress(options, line))?;
+    let osds = config.devices.len();
+    preflight.ports(config.addr, may_have_monitor, osds + usize::from(may_have_monitor));
+    preflight.memory(osds, config.memory);
     match dir.has_other_content() {
         true => preflight.fail(
             "folder",
@@ -371,65 +390,6 @@ fn preflight_host(
     Ok(())
 }
 
-/// The address on the command line, else this host's only one in the network.
-fn address(options: &Options, network: Option<&str>) -> Result<SocketAddr> {
-    let networks = network.map(networks).transpose()?;
-    let Some(text) = &options.addr else {
-        if let Some(networks) = networks {
-            let found = own_address_in(&networks, None);
-            let found = found.with_context(|| {
-                let own: Vec<String> = own_addresses().iter().map(IpAddr::to_string).collect();
-                format!(
-                    "this host has no address in {}; it has {}",
-                    network.unwrap_or_default(),
-                    own.join(", ")
-                )
-            })?;
-            return Ok(SocketAddr::new(found, MON_PORT));
-        }
-        let own: Vec<IpAddr> = own_addresses().into_iter().filter(|ip| is_reachable(*ip)).collect();
-        return match own[..] {
-            [ip] => Ok(SocketAddr::new(ip, MON_PORT)),
-            _ => bail!("say with --network which network clients use, such as --network 10.0.0.0/24"),
-        };
-    };
-    let plain = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let found: Vec<SocketAddr> = match (text.parse::<SocketAddr>(), plain) {
-        (Ok(addr), _) => vec![addr],
-        (_, Ok(ip)) => vec![SocketAddr::new(ip, MON_PORT)],
-        _ => {
-            let resolved = match text.contains(':') {
-                true => text.to_socket_addrs(),
-                false => (text.as_str(), MON_PORT).to_socket_addrs(),
-            };
-            resolved.with_context(|| format!("{text} is no address, and no name of one"))?.collect()
-        }
-    };
-    let fits = |addr: &&SocketAddr| networks.iter().flatten().any(|network| network.contains(addr.ip()));
-    found.iter().find(fits).or(found.first()).copied().with_context(|| format!("{text} has no address"))
-}
-
-/// Neither loopback nor of one link.
-fn is_reachable(ip: IpAddr) -> bool {
-    let is_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !ip.is_loopback() && !is_local
-}
-
-/// The address from which this host would send to the monitors.
-fn own_address_towards(mons: &[SocketAddr]) -> SocketAddr {
-    let towards = |mon: &SocketAddr| {
-        let any: SocketAddr = if mon.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-        let socket = std::net::UdpSocket::bind(any).ok()?;
-        socket.connect(mon).ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    };
-    let ip = mons.iter().find_map(towards).unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    SocketAddr::new(ip, MON_PORT)
-}
-
 // ---- the monitors' part ----
 
 /// Why a host may not join.
@@ -440,7 +400,7 @@ struct NotAdmitted {
 }
 
 /// Which boot of which kernel this is. Hosts with the same are on one machine.
-fn machine() -> String {
+pub fn machine() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_string()
 }
 
@@ -473,7 +433,10 @@ fn check_with_monitors(
     candidates: &[Candidate],
 ) -> Result<Value, NotAdmitted> {
     // The address is not settled yet: it may follow from the cluster's network.
-    let given = options.addr.as_ref().and_then(|_| address(options, options.network.as_deref()).ok());
+    let given = options
+        .addr
+        .as_ref()
+        .and_then(|_| own_address(options.addr.as_deref(), options.network.as_deref()).ok());
     let mut config = config.clone();
     config.addr = given.unwrap_or(config.addr);
     let client = connect(token);
@@ -527,7 +490,11 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
     if options.format == Format::Json && options.check_only {
         let mut value: Value = serde_json::from_str(&preflight.show(Format::Json)?)?;
         value["ok"] = json!(faults == 0);
-        value["plan"] = json!({ "name": config.name, "addr": config.addr.to_string(), "format": devices, "take_over": taken_over });
+        let details: Vec<Value> = config.devices.iter().map(plan::planned_json).collect();
+        value["plan"] = json!({
+            "name": config.name, "addr": config.addr.to_string(), "format": devices, "take_over": taken_over,
+            "devices": details,
+        });
         say(format_args!("{}", serde_json::to_string_pretty(&value)?));
     } else {
         print_progress(options, format_args!("{}", preflight.show(Format::Table)?));
@@ -540,11 +507,13 @@ fn accepted(preflight: &Preflight, config: &HostConfig, options: &Options) -> Re
             options,
             format_args!("{} at {} {what} {}.", config.name, config.addr.ip(), config.fsid),
         );
-        let list = match devices.is_empty() {
-            true => "none".to_string(),
-            false => devices.join(", "),
-        };
-        print_progress(options, format_args!("Devices to format, each for one OSD: {list}."));
+        match devices.is_empty() {
+            true => print_progress(options, format_args!("Devices to format, each for one OSD: none.")),
+            false => {
+                print_progress(options, format_args!("Devices to format, each for one OSD:"));
+                print_progress(options, format_args!("{}", plan::planned_table(&config.devices)));
+            }
+        }
         if !taken_over.is_empty() {
             print_progress(options, format_args!("To take over with their OSDs: {}.", taken_over.join(", ")));
         }
@@ -780,8 +749,7 @@ mod tests {
         config.networks.public = Some("127.0.0.0/8".to_string());
         config.memory = Some(crate::size::Size(1 << 30));
         config.location = vec!["rack=r1".to_string()];
-        let planned =
-            |path: &str| Candidate { path: path.into(), size: 0, rejected: None, holds: None }.plan();
+        let planned = |path: &str| Candidate::blank(path.into(), 0).plan();
         config.devices = vec![planned("/dev/vda"), planned("/dev/vdb")];
         for same in [
             "",
@@ -793,6 +761,7 @@ mod tests {
         for (other, option) in [
             ("--devices /dev/vda", "--devices"),
             ("--devices none", "--devices"),
+            ("--wal-devices /dev/vdc", "--wal-devices"),
             ("--memory 2G", "--memory"),
             ("--location rack=r2", "--location"),
             ("--name h2", "--name"),

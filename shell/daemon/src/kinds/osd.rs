@@ -5,6 +5,7 @@ use crate::config::{Arguments, Common};
 use crate::configured::Configured;
 use crate::device;
 use crate::host;
+use crate::hosts::judge::Class;
 use crate::keyrings;
 use crate::kinds::{Daemon, Kind, Prepared, listen, open_store, random};
 use crate::name::DaemonName;
@@ -36,6 +37,9 @@ pub struct OsdSettings {
     /// Bytes that it may use [default: 512 MiB].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
+    /// Its device class in the CRUSH map when it is new there [default: ssd].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_class: Option<Class>,
     /// Its file has all its space, and keeps it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preallocated: bool,
@@ -123,7 +127,7 @@ impl Kind for OsdSettings {
             cluster: cluster_addrs,
             mons: common.mon_addrs(),
             host: common.host(),
-            device_class: "ssd".to_string(),
+            device_class: self.device_class.unwrap_or(Class::Ssd).to_string(),
             memory,
             metadata: self.metadata(common),
             release: release().clone(),

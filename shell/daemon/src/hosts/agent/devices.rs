@@ -155,6 +155,8 @@ impl Devices {
     /// are taken over.
     pub fn follow(&mut self, config: &mut HostConfig, client: &BlockingClient) {
         let stores: BTreeSet<Uuid> = self.usable().filter_map(|device| device.store).collect();
+        // Disks come and go for as long as the agent runs.
+        self.refused.retain(|uuid, _| stores.contains(uuid));
         for uuid in stores {
             if self.refused.get(&uuid).is_some_and(|(asked, _)| asked.elapsed() < ADOPT_EVERY) {
                 continue;

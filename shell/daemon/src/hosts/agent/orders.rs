@@ -7,7 +7,7 @@ use crate::device::Target;
 use crate::files::{remove_if_there, replace};
 use crate::hosts::agent::devices::Devices;
 use crate::hosts::agent::state;
-use crate::hosts::devices::add_osd;
+use crate::hosts::devices::{AddOsd, add_osd};
 use crate::hosts::dir::{HostConfig, HostDir};
 use crate::name::DaemonName;
 use crate::processes::{self, State};
@@ -85,7 +85,8 @@ fn one(
     order: &Order,
 ) -> Result<()> {
     let path = Path::new(&order.target);
-    match order.action.as_str() {
+    let (action, with) = order.action.split_once(' ').unwrap_or((&order.action, ""));
+    match action {
         "rescan" => devices.rescan(),
         "zap" => {
             let device = devices.unchanged(config, path, &order.seen)?;
@@ -102,13 +103,17 @@ fn one(
         }
         "add-osd" => {
             devices.unchanged(config, path, &order.seen)?;
-            let id = add_osd(dir, config, path, client)?;
+            let with = match with {
+                "" => AddOsd::default(),
+                text => serde_json::from_str(text).context("the order's options are not understood")?,
+            };
+            let id = add_osd(dir, config, path, &with, client)?;
             tracing::info!("osd.{id} is on {}", path.display());
         }
         "start" | "stop" | "restart" => {
             let daemon: DaemonName = order.target.parse()?;
             ensure!(dir.daemons()?.contains(&daemon), "this host has no {daemon}");
-            match order.action.as_str() {
+            match action {
                 "start" => remove_if_there(&dir.stopped(&daemon))?,
                 // The order is done when the daemon is: until then the monitors count on its stop. The
                 // supervisor stops one that is starting.
