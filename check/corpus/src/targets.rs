@@ -72,6 +72,7 @@ pub const ALL: &[Target] = &[
     Target { fixed: 16 << 20, ..target("osd-maps", stored::maps_seeds, stored::maps) },
     Target { fixed: 16 << 20, ..target("checkpoint", stored::state_seeds, stored::checkpoint) },
     Target { fixed: 16 << 20, ..target("batch", stored::batch_seeds, stored::batch) },
+    Target { fixed: 4 << 20, ..target("collection", stored::collection_seeds, stored::collection) },
     Target { fixed: 1 << 20, ..target("raft-log", quorum::log_seeds, quorum::log) },
     Target { fixed: 4 << 20, ..target("raft", quorum::seeds, quorum::run) },
     target("s3-value", s3::value_seeds, s3::value),

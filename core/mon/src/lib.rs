@@ -29,7 +29,9 @@ mod state;
 pub use metrics::{MetricsAddrs, MetricsPage, Standby};
 pub use mon::{Member, Mon, MonAuth, MonConfig};
 pub use persist::alone;
-pub use recovery::{Backup, Recovery, RecoveryError};
+pub use recovery::{
+    Backup, CollectedHost, CollectedOsd, CollectedPg, Collection, Gaps, Recovery, RecoveryError,
+};
 pub use services::auth::AuthDelta;
 pub use services::config::ConfigEntity;
 pub use services::leader_hints::LeaderHints;

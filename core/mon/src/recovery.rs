@@ -4,6 +4,10 @@
 //! All other monitors are removed from the state, so that one of them that comes back is told so and never
 //! decides again. The OSD map continues with a later epoch than any daemon can have.
 
+mod from_osds;
+
+pub use from_osds::{CollectedHost, CollectedOsd, CollectedPg, Collection, Gaps};
+
 use crate::mon::{check_entry, decode_checkpoint};
 use crate::persist;
 use crate::services::hosts::{HostMonitor, next_monitor};
@@ -23,6 +27,10 @@ const EPOCHS_LOST: u32 = 10_000;
 
 /// And given numbers to so many monitors.
 const MONITORS_LOST: u64 = 1000;
+
+/// And given so many global ids to clients a second at most, on average since 1970. Two clients with one id
+/// would be taken for each other where requests are recognised that were done before.
+const GLOBAL_IDS_PER_SEC: u64 = 1000;
 
 /// What `nacre mon backup` writes: all that the monitors agree on, and the key that they share.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +66,8 @@ impl Backup {
 pub enum RecoveryError {
     #[error("it is no backup of monitors")]
     NoBackup,
+    #[error("it is not what `nacre mon collect` wrote")]
+    NoCollection,
     #[error("it is damaged: {0}")]
     Undecodable(#[from] DecodeError),
     #[error("it cannot be read: {0}")]
@@ -141,8 +151,10 @@ impl Recovery {
     }
 
     /// What makes the monitor with this number, name and address, of this host, the only one, in its store.
-    pub fn lone(mut self, id: u64, name: &str, addrs: AddrVec, host: &str) -> Transaction {
+    pub fn lone(mut self, id: u64, name: &str, addrs: AddrVec, host: &str, now: Utime) -> Transaction {
         let state = &mut self.state;
+        let unused = u64::from(now.sec) * GLOBAL_IDS_PER_SEC;
+        state.auth.next_global_id = state.auth.next_global_id.max(unused);
         let membership = &mut state.monmap;
         let others: BTreeSet<u64> = membership.members.keys().copied().filter(|other| *other != id).collect();
         membership.removed.extend(others);

@@ -61,6 +61,11 @@ pub fn make_once(path: &Path, entities: &[(AuthName, &[(&str, &str)])]) -> Resul
 pub const ALL_CAPS: [(&str, &str); 4] =
     [("mds", "allow *"), ("mgr", "allow *"), ("mon", "allow *"), ("osd", "allow *")];
 
+/// An administrator with a new key.
+pub fn new_admin() -> Entity {
+    entity(&ALL_CAPS)
+}
+
 /// The text of a keyring with the key of an OSD alone: what the monitors know of it counts.
 pub fn text_of_osd(id: u32, key: &Secret) -> String {
     keyring::print([(&osd(id), &Entity { key: key.clone(), caps: BTreeMap::new() })])
@@ -75,7 +80,8 @@ fn write(path: &Path, name: &AuthName, entity: &Entity) -> Result<()> {
     replace(path, keyring::print([(name, entity)]))
 }
 
-fn read_all(path: &Path) -> Result<BTreeMap<AuthName, Entity>> {
+/// All users and daemons of a keyring.
+pub fn read_all(path: &Path) -> Result<BTreeMap<AuthName, Entity>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     keyring::parse(&text).map_err(|e| anyhow!("{}: {e}", path.display()))
 }

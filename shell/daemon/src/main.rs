@@ -210,7 +210,11 @@ enum MonCommand {
     /// Make the monitor of this host from a backup, when all monitors are lost.
     Restore(hosts::recovery::RestoreArgs),
     /// Continue with the stopped monitor of this host alone, when most monitors are lost for good.
-    Recover(hosts::recovery::Confirmed),
+    Recover(hosts::recovery::RecoverArgs),
+    /// Write what this host has of the cluster into a file, for `nacre mon recover --from-osds`.
+    ///
+    /// For when all monitors are lost, and there is no backup. The host must be stopped.
+    Collect(hosts::recovery::CollectArgs),
 }
 
 #[derive(clap::Args)]
@@ -320,6 +324,9 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Mon(MonArgs { command: Some(MonCommand::Recover(options)), .. }) => {
             hosts::recovery::recover(&options)
+        }
+        Command::Mon(MonArgs { command: Some(MonCommand::Collect(options)), .. }) => {
+            hosts::recovery::collect(&options)
         }
         Command::Mon(MonArgs { run, arguments, .. }) => {
             run_one(run, DaemonName::mon, &Arguments { common: arguments, ..Arguments::default() })

@@ -5,9 +5,12 @@ use crate::samples;
 use bytes::Bytes;
 use nacre_auth::cephx::SERVICE_OSD;
 use nacre_auth::{Entity, Entropy, KeyType, Secret};
-use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, Utime, Version};
+use nacre_base::{Epoch, Name, OsdId, PgId, PoolId, ShardId, SnapId, SpgId, Utime, Version};
 use nacre_machine::{NoStore, ReadError, Statfs, StoreStat, StoreView};
-use nacre_mon::{AuthDelta, Batch, ConfigEntity, Genesis, OsdMapDelta, State};
+use nacre_mon::{
+    AuthDelta, Batch, CollectedHost, CollectedOsd, CollectedPg, Collection, ConfigEntity, Genesis,
+    OsdMapDelta, Recovery, State,
+};
 use nacre_osd::stored::{CloneInfo, Maps, ObjectInfo, Record, SnapSet, Watcher, scrub_state, walk_findings};
 use nacre_proto::maps::{Incremental, MonMap, OsdMap};
 use nacre_proto::messages::answer::{Answer, Answers};
@@ -290,6 +293,38 @@ fn use_state(state: &mut State) {
     state.config.effective(&ConfigEntity { kind: "osd".into(), id: "1".into(), ..ConfigEntity::default() });
     for batch in changes().into_iter().rev().take(2) {
         let _ = state.apply(&batch);
+    }
+}
+
+pub fn collection_seeds() -> Vec<Vec<u8>> {
+    let addr: EntityAddr = EntityAddr::msgr2(([10, 0, 0, 1], 3300).into(), 0);
+    let held = CollectedPg { pg: SpgId::replicated(PG), interval: Epoch(7), counts: true, pg_num: 8 };
+    let host = CollectedHost {
+        name: "a".into(),
+        uuid: [2; 16],
+        addr,
+        machine: "boot".into(),
+        mons: vec![addr],
+        monitors: [1, 4].into(),
+        networks: [("public_network".to_string(), "10.0.0.0/24".to_string())].into(),
+    };
+    let osd = CollectedOsd { id: 0, uuid: [3; 16], map: Bytes::from_static(b"map"), pgs: vec![held, held] };
+    let collection = Collection {
+        made: Utime { sec: 1, nsec: 2 },
+        version: "0.1.0".into(),
+        fsid: [1; 16],
+        format: 2,
+        host,
+        osds: vec![osd],
+        entities: entities(),
+        monitors_key: None,
+    };
+    vec![to_vec(&collection)]
+}
+
+pub fn collection(input: &[u8]) {
+    if let Some(collection) = stable::<Collection>(input) {
+        let _ = Recovery::of_osds(&[collection], Utime::ZERO);
     }
 }
 

@@ -30,7 +30,7 @@ fn monitor_that_is_left_continues_alone_and_the_others_never_decide_again() {
     let recovery = Recovery::of_store(config.id, &store).unwrap();
     assert_eq!((recovery.fsid(), recovery.monitors().len()), ([9; 16], 3));
     let addrs = config.members[last].addrs.clone();
-    store.apply(recovery.lone(config.id, &config.name, addrs, "vm"));
+    store.apply(recovery.lone(config.id, &config.name, addrs, "vm", group.mons[last].now.wall));
     group.mons[last] = TestMon::start_with(config.clone(), store, group.mons[last].now);
     group.pass(3000);
     let map = group.mons[last].map();
@@ -69,7 +69,7 @@ fn monitor_is_restored_from_a_backup_under_a_new_number() {
     let own = Member { id: 1002, name: "n".into(), addrs: addr(3311, 0), initial: false };
     let config = MonConfig { id: 1002, name: "n".into(), members: vec![own], ..t.config.clone() };
     let mut store = Omaps::default();
-    store.apply(recovery.lone(1002, "n", addr(3311, 0), "vm"));
+    store.apply(recovery.lone(1002, "n", addr(3311, 0), "vm", t.now.wall));
     let mut restored = TestMon::start_with(config, store, t.now);
     restored.pass(Duration::from_secs(3));
     assert_eq!(restored.run(json!({ "prefix": "config-key get", "key": "k" })).trim_end(), "v");

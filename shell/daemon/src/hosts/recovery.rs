@@ -1,10 +1,16 @@
-//! `nacre mon backup`, `restore` and `recover`: monitors of hosts, when most are lost for good.
+//! `nacre mon backup`, `restore` and `recover`: monitors of hosts, when most are lost for good. Where all
+//! are,
+//! `from_osds` recovers them from what `nacre mon collect` found on each host.
+
+mod from_osds;
+
+pub use from_osds::{CollectArgs, collect};
 
 use super::{Folder, ask};
 use crate::config::DaemonConfig;
 use crate::device::say;
 use crate::files::{replace, write_secret};
-use crate::hosts::dir::HostDir;
+use crate::hosts::dir::{HostConfig, HostDir};
 use crate::hosts::monitor::{monitor_id, new_monitor_with};
 use crate::keyrings;
 use crate::kinds::MonMember;
@@ -47,6 +53,16 @@ pub struct Confirmed {
     /// Confirm that none of the other monitors will ever run again
     #[arg(long)]
     yes_i_really_mean_it: bool,
+}
+
+#[derive(clap::Args)]
+pub struct RecoverArgs {
+    /// From what OSDs have: what `nacre mon collect` wrote on each host. For when no monitor and no backup is
+    /// left
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from_osds: Vec<PathBuf>,
+    #[command(flatten)]
+    confirmed: Confirmed,
 }
 
 pub fn backup(options: &BackupArgs) -> Result<()> {
@@ -100,8 +116,17 @@ fn write_store(path: &Path, txn: Transaction) -> Result<()> {
     settle(&mut store, &disk, path)
 }
 
-/// From a monitor that is left.
-pub fn recover(options: &Confirmed) -> Result<()> {
+/// From a monitor that is left, or from OSDs.
+pub fn recover(options: &RecoverArgs) -> Result<()> {
+    let RecoverArgs { from_osds, confirmed } = options;
+    match from_osds.is_empty() {
+        true => recover_from_own(confirmed),
+        false => from_osds::recover(from_osds, confirmed),
+    }
+}
+
+/// From the monitor of this host.
+fn recover_from_own(options: &Confirmed) -> Result<()> {
     let (dir, mut config) = HostDir::open(&options.folder.data)?;
     let _lock = dir.lock()?;
     let daemon = own_monitor(&dir)?;
@@ -125,7 +150,7 @@ pub fn recover(options: &Confirmed) -> Result<()> {
     let name = name.strip_prefix("mon.").unwrap_or_default();
     let lost = "Decisions of the others that it never received are lost.";
     confirm(&recovery, name, lost, options.yes_i_really_mean_it)?;
-    write_store(&path, recovery.lone(id, name, addrs(config.addr), &config.name))?;
+    write_store(&path, recovery.lone(id, name, addrs(config.addr), &config.name, nacre_node::now().wall))?;
     let own = vec![config.addr];
     dir.follow_monitors(&mut config, own)?;
     say(format_args!("{daemon} decides alone now. Start it with `nacre start {daemon}{}`.", dir.option()));
@@ -165,12 +190,17 @@ pub fn restore(options: &RestoreArgs) -> Result<()> {
     if let Some((name, entity)) = recovery.admin() {
         write_secret(&dir.layout().admin_keyring(), keyring::print([(&name, entity)]))?;
     }
+    make_lone(&dir, &mut config, recovery)
+}
+
+/// Makes a monitor of this host that decides alone.
+fn make_lone(dir: &HostDir, config: &mut HostConfig, recovery: Recovery) -> Result<()> {
     let (id, name) = (recovery.next_id(), config.name.clone());
-    let txn = recovery.lone(id, &name, addrs(config.addr), &name);
+    let txn = recovery.lone(id, &name, addrs(config.addr), &name, nacre_node::now().wall);
     let own = MonMember { name: name.clone(), id, addr: config.addr, founder: false };
-    new_monitor_with(&dir, &config, vec![own], &name, BTreeMap::new(), |path| write_store(path, txn))?;
+    new_monitor_with(dir, config, vec![own], &name, BTreeMap::new(), |path| write_store(path, txn))?;
     let own = vec![config.addr];
-    dir.follow_monitors(&mut config, own)?;
+    dir.follow_monitors(config, own)?;
     say(format_args!(
         "mon.{name} was restored, and is started by the agent (`nacre host start{}`).",
         dir.option()

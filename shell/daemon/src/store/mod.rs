@@ -72,13 +72,25 @@ impl Where {
     /// Opens the store as a daemon does: metadata is read on demand.
     fn open(&self) -> Result<(Store, Arc<Unchanged>, Report)> {
         let disk = Arc::new(Unchanged::new(self.open_disk()?));
-        let (mut store, report) = Store::open_paged(disk.clone()).with_context(|| self.unusable())?;
-        store.limit_memory(MEMORY);
+        let (store, report) = open_paged(disk.clone()).with_context(|| self.unusable())?;
         Ok((store, disk, report))
     }
     fn unusable(&self) -> String {
         format!("cannot use {}", self.path().display())
     }
+}
+
+fn open_paged(disk: Arc<Unchanged>) -> Result<(Store, Report)> {
+    let (mut store, report) = Store::open_paged(disk)?;
+    store.limit_memory(MEMORY);
+    Ok((store, report))
+}
+
+/// The store of a daemon that does not run, which stays as it is.
+pub fn open_to_read(path: &Path) -> Result<Store> {
+    let disk = Arc::new(Unchanged::new(open_disk(path, None)?));
+    let (store, _) = open_paged(disk).with_context(|| format!("cannot use {}", path.display()))?;
+    Ok(store)
 }
 
 /// A file or device for this process alone.
