@@ -286,7 +286,15 @@ fn kill_all_in(namespace: &str) -> Result<()> {
 fn set_up<'a>(command: &'a mut Command, addr: impl ToString, devices: &[&Path]) -> &'a mut Command {
     let devices: Vec<String> = devices.iter().map(|path| path.display().to_string()).collect();
     let devices = if devices.is_empty() { "none".to_string() } else { devices.join(",") };
-    command.args(["--addr", &addr.to_string(), "--devices", &devices, "--no-systemd", "--yes"])
+    command.args([
+        "--addr",
+        &addr.to_string(),
+        "--devices",
+        &devices,
+        "--no-systemd",
+        "--yes",
+        "--no-device-check",
+    ])
 }
 
 fn ip(words: &[&str]) -> Result<()> {

@@ -141,7 +141,7 @@ fn orchestrator_restarts_adds_and_removes_osds_and_erases_their_disks() {
         Ok(listed(&net).iter().any(|row| row.1 == name && (row.2.as_str(), row.3) == expected))
     };
     wait_until("the new disk to be listed", MINUTE, || has("new", ("", true))).unwrap();
-    succeed(net.nacre(1, &format!("host add-osd {host}")).arg(&new)).unwrap();
+    succeed(net.nacre(1, &format!("host add-osd {host} --no-device-check --yes")).arg(&new)).unwrap();
     up(&net, 4);
     net.run(1, 1, "ceph osd pool create p 8").unwrap();
     net.run(1, 1, "ceph osd pool application enable p rados").unwrap();

@@ -11,7 +11,7 @@ use std::{fs, thread};
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Runs a command that must fail, and gives what it said.
-fn refusal(command: &mut Command) -> String {
+pub fn refusal(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(!output.status.success(), "{command:?} succeeded: {said}");
@@ -128,7 +128,7 @@ fn host_that_may_not_join_is_told_why_and_changes_nothing() {
     fs::write(disk("data"), vec![7; 8192]).unwrap();
     let data = net.data(1).parent().unwrap().join("data");
     let said = refusal(&mut net.join(2, &token, addr(2), &[&data]));
-    assert!(said.contains("contains data") && said.contains("nothing was changed"), "{said}");
+    assert!(said.contains("rejected: Has data") && said.contains("nothing was changed"), "{said}");
     let said = refusal(&mut net.join(2, &token, addr(3), &[&second]));
     assert!(said.contains("10.9.0.3 is not an address of this host"), "{said}");
     let said = refusal(&mut net.join(2, &token, "127.0.0.1", &[&second]));
@@ -197,7 +197,7 @@ fn interrupted_join_is_completed_by_running_it_again() {
     let steps = |n: u64| Duration::from_millis(25 * n);
     let first = net.disk("a").unwrap();
     let init = || {
-        let mut init = net.nacre(1, "init --no-systemd --yes");
+        let mut init = net.nacre(1, "init --no-systemd --yes --no-device-check");
         init.args(["--addr", "10.9.0.1", "--network", "10.9.0.0/24", "--devices"]).arg(&first);
         init
     };

@@ -45,7 +45,7 @@ fn package_is_installed_upgraded_and_removed_and_systemd_runs_the_daemons() {
     // A host: the package's units run its daemons.
     run(
         &system,
-        "nacre init --name h-1 --addr 10.9.0.1 --network 10.9.0.0/24 --devices /disks/a,/disks/b --yes",
+        "nacre init --name h-1 --addr 10.9.0.1 --network 10.9.0.0/24 --devices /disks/a,/disks/b --no-device-check --yes",
     );
     let units = "nacre.target nacre-host nacre-mon@h-1 nacre-osd@0 nacre-osd@1";
     run(&system, &format!("systemctl is-active {units}"));
@@ -176,7 +176,9 @@ fn image_for_containers_runs_a_host() {
     let container = Container::start(&net, &root, &data, &words);
     wait_until("the agent to run", Duration::from_secs(10), || Ok(data.join("run/host.pid").exists()))
         .unwrap();
-    container.run("/usr/bin/nacre init --addr 10.9.0.1 --network 10.9.0.0/24 --devices /a,/b --yes");
+    container.run(
+        "/usr/bin/nacre init --addr 10.9.0.1 --network 10.9.0.0/24 --devices /a,/b --no-device-check --yes",
+    );
     let conf = root.join("etc/ceph/ceph.conf");
     let client = |line: &str| {
         let mut command = net.on(1, "timeout");
