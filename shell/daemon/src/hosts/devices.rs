@@ -156,7 +156,7 @@ pub fn make_osds(
 ) -> Result<()> {
     for at in 0..config.devices.len() {
         if !is_made(dir, &config.devices[at]) {
-            let id = make_osd(dir, config, at, client)?;
+            let id = make_osd(dir, config, at, client, ADOPT_PATIENCE)?;
             done(id, &config.devices[at].path);
         }
     }
@@ -171,8 +171,17 @@ pub fn is_made(dir: &HostDir, planned: &PlannedOsd) -> bool {
 
 /// Makes an OSD of one planned device, from where an earlier attempt was interrupted. The agent starts it
 /// then.
-pub fn make_osd(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
-    let id = register(dir, config, at, client)?;
+///
+/// Asks the monitors for the OSD on a disk for as long as `patience`, where the agent has not reported the disk
+/// yet. The agent itself does not wait for its own report.
+pub fn make_osd(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    at: usize,
+    client: &BlockingClient,
+    patience: Duration,
+) -> Result<u32> {
+    let id = register(dir, config, at, client, patience)?;
     if config.devices[at].state != DeviceState::Formatted {
         format(dir, config, at, id)?;
     }
@@ -270,7 +279,7 @@ pub fn add_osd(
             config.devices.len() - 1
         }
     };
-    let made = make_osd(dir, config, at, client);
+    let made = make_osd(dir, config, at, client, Duration::ZERO);
     if made.is_err() && config.devices[at].state == DeviceState::Accepted {
         let PlannedOsd { id, .. } = config.devices.remove(at);
         dir.save(config)?;
@@ -285,13 +294,19 @@ pub fn add_osd(
 }
 
 /// Has the monitors give the OSD its number, and writes its keyring.
-fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
+fn register(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    at: usize,
+    client: &BlockingClient,
+    patience: Duration,
+) -> Result<u32> {
     let planned = &mut config.devices[at];
     if let (Some(id), None) = (planned.id, &planned.key) {
         return Ok(id);
     }
     if planned.state == DeviceState::Formatted {
-        return adopt(dir, config, at, client);
+        return adopt(dir, config, at, client, patience);
     }
     let text = planned.key.clone().unwrap_or_else(|| keyrings::new_key().to_base64());
     let key = Secret::from_base64(&text)?;
@@ -315,11 +330,17 @@ fn register(dir: &HostDir, config: &mut HostConfig, at: usize, client: &Blocking
 }
 
 /// Has the monitors tell the identity of an OSD that a device holds already.
-fn adopt(dir: &HostDir, config: &mut HostConfig, at: usize, client: &BlockingClient) -> Result<u32> {
+fn adopt(
+    dir: &HostDir,
+    config: &mut HostConfig,
+    at: usize,
+    client: &BlockingClient,
+    patience: Duration,
+) -> Result<u32> {
     let PlannedOsd { path, wal, uuid, .. } = config.devices[at].clone();
     let words =
         json!({ "prefix": "host osd", "name": config.name, "uuid": uuid.to_string(), "format": "json" });
-    let deadline = Instant::now() + ADOPT_PATIENCE;
+    let deadline = Instant::now() + patience;
     let answer = loop {
         match ask(client, &words) {
             // The agent of this host has not reported the disk yet.
@@ -442,14 +463,14 @@ mod tests {
         config.devices = vec![on_device.clone(), on_file.clone(), missing.clone()];
         let client = BlockingClient::connect(Vec::new(), None, 1, 1);
         for (at, osd) in [(0, &mut on_device), (1, &mut on_file)] {
-            let id = make_osd(&dir, &mut config, at, &client).unwrap();
+            let id = make_osd(&dir, &mut config, at, &client, Duration::ZERO).unwrap();
             // Its link leads there, and the daemon opens both.
             assert_eq!(fs::read_link(dir.layout().wal(&DaemonName::Osd(id))).ok(), osd.wal);
             Store::open(&crate::store::open_disk(&dir.layout().store(&DaemonName::Osd(id)), None).unwrap())
                 .unwrap();
             *osd = config.devices[at].clone();
         }
-        let refused = make_osd(&dir, &mut config, 2, &client).unwrap_err();
+        let refused = make_osd(&dir, &mut config, 2, &client, Duration::ZERO).unwrap_err();
         assert!(format!("{refused:#}").contains("the log of osd.3"), "{refused:#}");
         assert!(!missing.wal.as_ref().unwrap().exists());
         // Formatting that was interrupted goes on with its own log, and with no other.

@@ -190,7 +190,7 @@ impl Devices {
             // Its making was interrupted, and the label says that the device is its own.
             Some(at) if !is_made(&self.dir, &config.devices[at]) => {
                 let _lock = self.dir.lock()?;
-                make_osd(&self.dir, config, at, client).map(drop)
+                make_osd(&self.dir, config, at, client, Duration::ZERO).map(drop)
             }
             Some(at) => self.relink(config, at, device),
             None => self.adopt(config, device, uuid, client),
@@ -253,7 +253,7 @@ impl Devices {
         let _lock = self.dir.lock()?;
         config.devices.push(PlannedOsd { wal, ..PlannedOsd::adopted(device.path.clone(), uuid) });
         let at = config.devices.len() - 1;
-        let made = make_osd(&self.dir, config, at, client);
+        let made = make_osd(&self.dir, config, at, client, Duration::ZERO);
         if made.is_err() && config.devices[at].id.is_none() {
             config.devices.remove(at);
         }
