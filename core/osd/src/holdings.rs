@@ -29,7 +29,7 @@ pub fn holdings(store: &dyn StoreView) -> Result<Vec<Holding>, ReadError> {
     let is_whole = !store_losses::is_news(store);
     let holding = |pg| match info_of(store, pg) {
         Ok(Some(info)) => Holding {
-            pg,
+            pg: SpgId { shard: info.shard, ..pg },
             interval: info.interval_started,
             counts: is_whole && !info.incomplete,
             pg_num: info.pg_num,
