@@ -1,7 +1,7 @@
 //! Devices of a host as it finds them: raw ones, a mounted one, a partition for a log, and one that is pulled
 //! and swapped. They are loop devices.
 
-use nacre_interop::hosts::{Family, HostNet};
+use nacre_interop::hosts::HostNet;
 use nacre_interop::{skip, succeed, text, wait_until};
 use serde_json::Value;
 use std::fs::{self, File};
