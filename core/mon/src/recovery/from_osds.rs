@@ -263,11 +263,11 @@ impl<'a> Index<'a> {
         }
         let pool = pg.pool.0;
         let pg_nums = self.pg_nums.range((pool, 1)..=(pool, u32::MAX)).map(|(_, pg_num)| *pg_num);
-        let parents = pg_nums.filter_map(|pg_num| {
+        let mut parents = pg_nums.filter_map(|pg_num| {
             let parent = self.of.get(&ancestor(pg, pg_num))?;
             parent.iter().all(|held| held.pg_num == pg_num).then_some(&parent[..])
         });
-        parents.last().unwrap_or_default()
+        parents.next_back().unwrap_or_default()
     }
 
     /// Whether it has a placement group that is merged into this one by now.
