@@ -3,7 +3,8 @@
 use crate::record::Counters;
 
 /// An estimate that is never too low as far as this gateway's own writes go. A write reserves what it may add
-/// before it begins. One that ends while the totals are read may or may not be in them, and is counted on top.
+/// before it begins. One that ends while the totals are read may or may not be in them, and is counted on
+/// top.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// What was read, and at which time, in milliseconds.

@@ -115,7 +115,7 @@ impl Buckets {
         Ok(Some(kept.bucket.clone()))
     }
 
-    /// The bucket, whoever owns it.
+    /// The bucket, of any owner.
     pub async fn of_any_user(&self, name: &str) -> S3Result<Option<OpenBucket>> {
         self.find(name).await
     }

@@ -77,7 +77,7 @@ fn users_do_what_they_may_and_nothing_else() {
         let output = c.try_run(&format!("ceph {how} --connect-timeout 20 -s")).unwrap();
         assert!(!output.status.success(), "{how}: {}", text(&output.stdout));
     }
-    // Whoever has the file of the monitors' key may do everything.
+    // A client with the key of the monitors may do everything.
     c.run(&format!("ceph -n mon. --keyring {} auth ls", c.folder().join("mon.keyring").display())).unwrap();
     // Who is removed begins no other session.
     user.run("ceph -s").unwrap();

@@ -107,7 +107,8 @@ fn devices_are_judged_before_they_are_used_and_found_again_after() {
     let planned = &shown["plan"]["devices"][0];
     assert!(planned["class"].is_string(), "{shown}");
     assert!(planned["measured"].as_str().unwrap().contains("a durable write takes"), "{shown}");
-    // A device that is not faster takes no log, and the class follows what was measured: from here on none is.
+    // A device that is not faster takes no log, and the class follows what was measured: from here on none
+    // is.
     let shown = init(&["--check-only", "--no-device-check", "--format", "json"], &[&one.0]).output().unwrap();
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     let class = &shown["plan"]["devices"][0]["class"];

@@ -141,7 +141,7 @@ impl Policy {
         self.statements.iter().any(|statement| statement.effect == effect && statement.is_about(asked))
     }
 
-    /// Whether it gives access to everybody, as far as it can be told from the policy alone: a statement that
+    /// Whether it gives access to all users, as far as it can be told from the policy alone: a statement that
     /// allows `*`, unless a condition on the sender's address or identity limits it to some.
     pub fn is_public(&self) -> bool {
         self.statements.iter().any(|statement| {

@@ -172,8 +172,8 @@ pub fn is_made(dir: &HostDir, planned: &PlannedOsd) -> bool {
 /// Makes an OSD of one planned device, from where an earlier attempt was interrupted. The agent starts it
 /// then.
 ///
-/// Asks the monitors for the OSD on a disk for as long as `patience`, where the agent has not reported the disk
-/// yet. The agent itself does not wait for its own report.
+/// Asks the monitors for the OSD on a disk for as long as `patience`, where the agent has not reported the
+/// disk yet. The agent itself does not wait for its own report.
 pub fn make_osd(
     dir: &HostDir,
     config: &mut HostConfig,

@@ -65,7 +65,10 @@ pub fn measure(path: &Path) -> Result<Report, Rejected> {
     let cure = "use another device, or --no-device-check if it is known to work";
     let rejected = |what: String| Rejected { what, cure: cure.to_string() };
     // A device that is broken keeps the thread waiting in the kernel.
-    let spawned = thread::Builder::new().name("measure".into()).spawn(move || done.send(Report::brief(&of)));
+    let spawned = thread::Builder::new().name("measure".into()).spawn(move || {
+        // Not received after the timeout.
+        let _ = done.send(Report::brief(&of));
+    });
     spawned.map_err(|e| rejected(format!("cannot be measured: {e}")))?;
     match result.recv_timeout(MEASURE_TIMEOUT) {
         Ok(Ok(report)) => Ok(report),

@@ -268,7 +268,7 @@ impl MdsMonitor {
         let now = cx.now.mono;
         let seconds = |name: &str| Duration::from_secs_f64(cx.option(name).as_f64().max(0.0));
         let grace = seconds("mds_beacon_grace");
-        // A monitor that was slow itself has heard nobody.
+        // A monitor that was slow itself has heard no server.
         let was_slow = self.looked.is_some_and(|looked| now.since(looked) > grace / 2);
         self.looked = Some(now);
         let map = pending.fsmap(cx.state);

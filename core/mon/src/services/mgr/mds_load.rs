@@ -1,7 +1,7 @@
 //! What metadata servers count, as they report it to the manager: for `ceph fs status`.
 //!
-//! Nothing of it is stored. A server reports every few seconds to this process; when another monitor leads, it
-//! reports there.
+//! Nothing of it is stored. A server reports every few seconds to this process; when another monitor leads,
+//! it reports there.
 
 use nacre_base::Time;
 use nacre_proto::messages::MgrReport;
