@@ -576,6 +576,17 @@ fn a_write_whose_length_is_not_its_datas_is_nonsense() {
     assert!(Op::parse(&op, &Bytes::from_static(b"1234")).is_err());
 }
 
+/// A metadata server leaves the offset zero.
+#[test]
+fn a_trimmed_file_is_cut_off_at_the_size_it_was_truncated_to() {
+    let mut args = [0; 28];
+    args[16..24].copy_from_slice(&4000_u64.to_le_bytes());
+    args[24..].copy_from_slice(&7_u32.to_le_bytes());
+    let trim = RawOp { code: OpCode::TRIMTRUNC, flags: 0, args };
+    let truncate = Op::Truncate { size: 4000, truncate_size: 4000, truncate_seq: 7 };
+    assert_eq!(Op::parse(&trim, &Bytes::new()), Ok(truncate));
+}
+
 #[test]
 fn answers_to_a_notify_read_back_from_a_captured_completion() {
     let completion = captured_small().into_iter().filter(|(_, raw)| raw.kind == 44).nth(1).unwrap().1;
