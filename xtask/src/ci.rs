@@ -20,11 +20,14 @@ pub struct Options {
 /// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
 /// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
 /// Debian system lacks, such as util-linux, are not listed.
-pub const PACKAGES: [(&str, &str); 23] = [
+pub const PACKAGES: [(&str, &str); 26] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
     ("python3-rbd", "/usr/share/doc/python3-rbd"),
+    ("python3-cephfs", "/usr/share/doc/python3-cephfs"),
+    ("ceph-mds", "/usr/bin/ceph-mds"),
+    ("ceph-fuse", "/usr/bin/ceph-fuse"),
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("qemu-block-extra", "/usr/share/doc/qemu-block-extra"),
