@@ -85,7 +85,7 @@ impl Mds {
         command.args(["-f", "-i", name]).arg(format!("--keyring={}", keyring.display()));
         command.arg(format!("--log-file={}", c.folder().join(format!("log/mds.{name}.log")).display()));
         command.arg(format!("--admin-socket={}", c.folder().join(format!("mds.{name}.asok")).display()));
-        command.args(["--mds-beacon-interval=1", "--mds-tick-interval=1"]);
+        command.args(["--mds-beacon-interval=1", "--mds-tick-interval=1", "--mds-scatter-nudge-interval=1"]);
         let quiet = || Stdio::null();
         Ok(Mds(command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn()?))
     }
@@ -185,7 +185,6 @@ fn files_of_stock_metadata_servers_outlive_the_servers() -> Result<()> {
     let processes = Processes::of(&c, here.path());
     run_the_page(&c, &processes, here.path())?;
 
-    c.run("ceph config set mon mds_beacon_grace 5")?;
     c.run("ceph fs volume create a")?;
     let mut servers = vec![("one", Mds::start(&c, "one")?)];
     wait_active(&c, "a")?;
@@ -212,6 +211,7 @@ fn files_of_stock_metadata_servers_outlive_the_servers() -> Result<()> {
     let first = wait_active(&c, "a")?;
     let status = c.run("ceph fs status a")?;
     ensure!(status.contains(&format!("active  {first}")), "{status}");
+    c.run("ceph config set mon mds_beacon_grace 5")?;
     let fenced_before = c.run("ceph osd blocklist ls")?;
     let writes = "for n in $(seq 150); do echo $n > $M/w$n; sync $M/w$n; done; rm $M/w150";
     let writer = m.script(writes).spawn()?;
