@@ -472,6 +472,21 @@ fn comparisons_say_where_and_whether() {
     assert_eq!(o.run([Op::AssertVer { version: version + 1 }]).result, -EOVERFLOW);
 }
 
+/// As the kernel's client writes a new file's objects.
+#[test]
+fn a_file_that_was_never_truncated_has_the_largest_number_as_its_size() {
+    let mut o = Object::new();
+    let extent = |off| Extent { off, len: 3, truncate_size: u64::MAX, truncate_seq: 1 };
+    assert_eq!(o.run([Op::Write { extent: extent(0), data: bytes("new") }]).result, 0);
+    assert_eq!(o.run([Op::Write { extent: extent(3), data: bytes("er ") }]).result, 0);
+    assert_eq!(o.content(), "newer ");
+    assert_eq!(o.run([Op::Read(extent(2))]).outputs[0].1, "wer");
+    assert_eq!(o.run([Op::Truncate { size: 2, truncate_size: 2, truncate_seq: 2 }]).result, 0);
+    // One that was sent before the truncation and comes after it.
+    assert_eq!(o.run([Op::Write { extent: extent(1), data: bytes("xyz") }]).result, 0);
+    assert_eq!(o.content(), "nx");
+}
+
 #[test]
 fn limits_are_errors_and_not_allocations() {
     let mut o = Object::new();
