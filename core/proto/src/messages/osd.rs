@@ -2,7 +2,7 @@
 
 use super::RawMessage;
 use super::body::{Body, fields};
-use crate::types::{EntityName, ObjectId, ObjectLocator, Op, RawOp, ReqId, SpgId, op_flags};
+use crate::types::{EntityName, ObjectId, ObjectLocator, Op, RawOp, ReqId, SpgId};
 use bytes::Bytes;
 use nacre_base::{Epoch, Name, PgId, SnapId, Utime, Version};
 use nacre_wire::{Decode, DecodeError, Encode, Reader};
@@ -181,7 +181,8 @@ impl Body for OsdOp {
 pub struct OsdOpReply {
     pub name: Name,
     pub pg: PgId,
-    /// The request's, with `ACK | ONDISK` once it was carried out.
+    /// The request's, with `ACK | ONDISK` once it was carried out. The kernel's client asks for `ONDISK`, and
+    /// warns of an answer without it, also of one that is an error.
     pub flags: u32,
     /// Of the first operation that failed (a negative errno), or of the last.
     pub result: i32,
@@ -211,13 +212,13 @@ pub struct OsdOpResult {
 
 impl OsdOpReply {
     /// An answer to `request` that has a result and nothing else yet: no versions, no outputs, and
-    /// flags that say "not carried out".
+    /// the request's flags.
     pub fn to(request: &OsdOp, result: i32, epoch: Epoch) -> OsdOpReply {
         let echo = |item: &OsdOpItem| OsdOpResult { op: item.op, rval: 0, data: Bytes::new() };
         OsdOpReply {
             name: request.name.clone(),
             pg: request.spg.pg,
-            flags: request.flags & !(op_flags::message::ACK | op_flags::message::ONDISK),
+            flags: request.flags,
             result,
             bad_replay_version: Version::ZERO,
             epoch,

@@ -566,7 +566,7 @@ fn a_reply_echoes_bytes_that_mean_nothing_here() {
     request.flags |= op_flags::message::ACK;
     let reply = OsdOpReply::to(&request, 0, Epoch(9));
     assert_eq!(reply.ops[0].op, request.ops[0].op);
-    assert_eq!(reply.flags, op_flags::message::WRITE);
+    assert_eq!(reply.flags, request.flags);
     assert_eq!(request.ops[0].parse(), Ok(Op::Stat));
 }
 
