@@ -208,7 +208,7 @@ fn peer_messages() -> Vec<Message> {
     };
     let of_group = [
         PgMsg::InfoQuery,
-        PgMsg::Info { info: Some(info), lease_left_ms: 100 },
+        PgMsg::Info { info: Some(info), lease_left_ms: 100, is_lacking: false },
         PgMsg::Log(log.clone()),
         PgMsg::Inventory {
             from: ObjectId::min(),

@@ -190,3 +190,46 @@ fn settings_of_an_erasure_coded_pool_stay_within_what_it_can() {
     assert!(code == -16 && said.starts_with("p pool(s) are using the erasure code profile 'code'"), "{said}");
     assert_eq!(set(&mut t, "code", &["k=2", "m=1", "crush-failure-domain=host"], true).0, 0);
 }
+
+#[test]
+fn a_member_with_another_shard_than_its_place_is_moved_before_activation() {
+    let (mut t, conns) = TestMon::with_osds(4);
+    assert_eq!(set(&mut t, "code", &["k=2", "m=1", "crush-failure-domain=osd"], false).0, 0);
+    assert_eq!(create(&mut t, "p", "code").0, 0);
+    let pool = t.map().pool_by_name("p").unwrap();
+    t.activate(&conns, pool);
+    t.run(json!({ "prefix": "osd out", "ids": ["3"] }));
+    t.activate(&conns, pool);
+    // osd.3 comes to the place of the one that goes. It holds another shard, or so its primary says.
+    let map = t.map();
+    let is_led_by_two = |pg: &PgId| map.pg_to_up_acting(*pg).acting_primary != Some(OsdId(2));
+    let pg = map.pgs(pool).find(is_led_by_two).unwrap();
+    let record = t.mon.state.as_ref().unwrap().pgs.records[&pg].clone();
+    t.run(json!({ "prefix": "osd down", "ids": ["2"] }));
+    t.run(json!({ "prefix": "osd in", "ids": ["3"] }));
+    t.run(json!({ "prefix": "osd out", "ids": ["2"] }));
+    let placed = t.map().pg_to_up_acting(pg);
+    let place = placed.acting.iter().position(|osd| *osd == OsdId(3)).unwrap();
+    assert!(place < 3 && !placed.acting.contains(&OsdId(2)), "{placed:?}");
+    let mut moved = placed.acting.clone();
+    moved[place] = OsdId::NONE;
+    moved.resize(6, OsdId::NONE);
+    moved[3 + (place + 1) % 3] = OsdId(3);
+    while moved.last() == Some(&OsdId::NONE) {
+        moved.pop();
+    }
+    let primary = conns[placed.acting_primary.unwrap().index()];
+    let wish = |acting: &[OsdId]| {
+        DaemonMsg::Rearrange(vec![PgWish { pg, record: record.clone(), acting: acting.to_vec() }])
+    };
+    // Others than the members may not come in this way.
+    let mut others = moved.clone();
+    others[place] = OsdId(2);
+    t.send(primary, wish(&others));
+    assert_eq!(t.map().pg_to_up_acting(pg).acting, placed.acting);
+    t.send(primary, wish(&moved));
+    assert_eq!(t.map().pg_to_up_acting(pg).acting, moved);
+    // It stays there when the map changes.
+    t.run(json!({ "prefix": "osd reweight", "id": 1, "weight": 0.9 }));
+    assert_eq!(t.map().pg_to_up_acting(pg).acting, moved);
+}

@@ -250,7 +250,8 @@ impl Osd {
             // The PG is not here, but this OSD's previous incarnation may have granted a lease.
             let lease_ends = self.started + LEASE;
             let left = if lease_ends > now.mono { lease_ends.since(now.mono) } else { Duration::ZERO };
-            let info = PgMsg::Info { info: None, lease_left_ms: left.as_millis() as u32 + 1 };
+            let lease_left_ms = left.as_millis() as u32 + 1;
+            let info = PgMsg::Info { info: None, lease_left_ms, is_lacking: false };
             self.answer(from, PeerMsg::Pg { route: route.back(), interval, msg: Box::new(info) }, out);
         }
     }

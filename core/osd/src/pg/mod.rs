@@ -748,7 +748,9 @@ impl Pg {
             PgMsg::InventoryQuery { from: start } => self.answer_inventory(ctx, from, &start),
             PgMsg::DirtyQuery { since, from: start } => self.answer_dirty(ctx, from, since, start),
             PgMsg::Pull { id, object, part } => self.on_pull(ctx, from, id, object, part),
-            PgMsg::Info { info, lease_left_ms } => self.on_info(ctx, from, info, lease_left_ms),
+            PgMsg::Info { info, lease_left_ms, is_lacking } => {
+                self.on_info(ctx, from, (info, is_lacking), lease_left_ms);
+            }
             PgMsg::Log(log) => self.on_log(ctx, from, log),
             PgMsg::Inventory { from: start, objects, next } => {
                 self.on_page(ctx, from, Page::Names { from: start, objects, next });

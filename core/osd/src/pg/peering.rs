@@ -20,7 +20,8 @@
 //! `Peering` is the machine. The `impl Pg` at the end passes events to it, and carries out its transitions.
 
 use super::active::{Active, Member};
-use super::backend::{Backend, Candidates};
+use super::backend::erasure::moves;
+use super::backend::{Backend, Candidates, HistoryChoice};
 use super::history::History;
 use super::history::log::Log;
 use super::history::missing::Missing;
@@ -29,7 +30,7 @@ use super::mark_lost::{is_declared_lost, osds_are};
 use super::recovery::StraySource;
 use super::{Ctx, Interval, Pg, PgEffect, Phase, WhenStored};
 use crate::throttle::{PeeringGrant, PeeringNeed};
-use nacre_base::{Epoch, OsdId, PgId, Time, Version};
+use nacre_base::{Epoch, OsdId, PgId, ShardId, Time, Version};
 use nacre_machine::Level;
 use nacre_proto::maps::OsdMap;
 use nacre_proto::messages::PgRecord;
@@ -51,6 +52,8 @@ const ENTRY_COST: u64 = 300;
 
 struct PeerState {
     info: Option<PgInfo>,
+    /// The holder of a shard lacks something of it.
+    is_lacking: bool,
     /// An older primary may rely on it until then.
     lease_until: Time,
 }
@@ -271,7 +274,7 @@ impl Peering {
         }
         for osd in all {
             if ctx.map.is_up(osd) && !self.peers.contains_key(&osd) {
-                self.peers.insert(osd, PeerState { info: None, lease_until: UNANSWERED });
+                self.peers.insert(osd, PeerState { info: None, is_lacking: false, lease_until: UNANSWERED });
                 ctx.out.push(PgEffect::ask(osd, PgMsg::InfoQuery));
                 if self.is_down() {
                     // No data is taken for lost before this OSD has replied.
@@ -296,9 +299,9 @@ impl Peering {
     }
 
     /// True if it was asked for.
-    fn take_info(&mut self, from: OsdId, info: Option<PgInfo>, lease_until: Time) -> bool {
+    fn take_info(&mut self, from: OsdId, answer: PeerState) -> bool {
         match self.peers.get_mut(&from) {
-            Some(peer) if peer.lease_until == UNANSWERED => *peer = PeerState { info, lease_until },
+            Some(peer) if peer.lease_until == UNANSWERED => *peer = answer,
             _ => return false,
         }
         true
@@ -344,18 +347,19 @@ impl Peering {
             return Next::Wait;
         };
         let is_recorded = record.is_some();
-        // An OSD that has another shard than its place says must not be taken for one that has this.
-        let misplaced = |osd: &OsdId| {
-            let has = self.peers.get(osd).and_then(|peer| peer.info).filter(|info| info.shard.is_some());
-            has.is_some_and(|info| info.interval_started > Epoch(0) && info.shard != interval.shard_of(*osd))
-        };
         if backend.is_erasure() {
-            let misplaced: Vec<OsdId> = acting.iter().copied().filter(misplaced).collect();
-            if let Some(osd) = misplaced.iter().find(|osd| choice.survivors.contains(osd)) {
+            let misplaced = self.misplaced(interval);
+            let stays = |(osd, shard): &(OsdId, ShardId)| {
+                choice.survivors.contains(osd) || !self.is_elsewhere(interval, &choice, *shard)
+            };
+            let stay: Vec<(OsdId, ShardId)> = misplaced.iter().copied().filter(stays).collect();
+            if let (Some((osd, _)), Some(record)) = (stay.first(), record) {
+                let acting = moves::at_their_shards(interval, &stay);
+                ctx.out.push(PgEffect::RequestPgTemp(record.clone(), acting));
                 self.step = Step::Down(format!("a map in which osd.{osd} is at the place of its shard"));
                 return Next::Wait;
             }
-            if misplaced.contains(&me) {
+            if misplaced.iter().any(|(osd, _)| *osd == me) {
                 return Next::DeleteOwn;
             }
         }
@@ -377,6 +381,29 @@ impl Peering {
         self.step = Step::FetchingLog { from: choice.source };
         ctx.out.push(PgEffect::ask(choice.source, PgMsg::LogQuery));
         Next::Wait
+    }
+
+    /// Members that hold another shard than that of their places, and which.
+    fn misplaced(&self, interval: &Interval) -> Vec<(OsdId, ShardId)> {
+        let held = |osd: &OsdId| {
+            let info = self.peers.get(osd)?.info.filter(|info| info.interval_started > Epoch(0))?;
+            let is_other = info.shard.is_some() && info.shard != interval.shard_of(*osd);
+            is_other.then_some((*osd, info.shard))
+        };
+        interval.acting.iter().filter_map(held).collect()
+    }
+    /// Whether a member at a place of that shard has all of it. An OSD that has only begun to get it has not,
+    /// and then the one that held it before must not delete it.
+    fn is_elsewhere(&self, interval: &Interval, choice: &HistoryChoice, shard: ShardId) -> bool {
+        let has_all = |osd: &OsdId| {
+            let Some(PeerState { info: Some(info), is_lacking: false, .. }) = self.peers.get(osd) else {
+                return false;
+            };
+            info.shard == shard
+                && interval.shard_of(*osd) == shard
+                && info.last_update == choice.info.last_update
+        };
+        choice.survivors.iter().any(has_all)
     }
 
     /// Too few of the last members are up.
@@ -528,7 +555,9 @@ impl Pg {
 
     pub fn start_peering(&mut self, ctx: &mut Ctx<'_>) {
         let (me, now) = (self.me, ctx.now.mono);
-        let own = PeerState { info: Some(self.history.info), lease_until: self.leases.end(&ctx.map) };
+        let is_lacking = !self.history.missing.is_empty();
+        let lease_until = self.leases.end(&ctx.map);
+        let own = PeerState { info: Some(self.history.info), is_lacking, lease_until };
         self.waiting_for_active.begin(now);
         let Some(peering) = self.peering() else { return };
         peering.asked = now;
@@ -552,9 +581,17 @@ impl Pg {
         }
     }
 
-    pub fn on_info(&mut self, ctx: &mut Ctx<'_>, from: OsdId, info: Option<PgInfo>, lease_left_ms: u32) {
+    /// Another holder's summary, and whether it lacks something of its shard.
+    pub fn on_info(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        from: OsdId,
+        (info, is_lacking): (Option<PgInfo>, bool),
+        lease_left_ms: u32,
+    ) {
         let lease_until = ctx.now.mono + Duration::from_millis(lease_left_ms.into());
-        if self.peering().is_some_and(|peering| peering.take_info(from, info, lease_until)) {
+        let answer = PeerState { info, is_lacking, lease_until };
+        if self.peering().is_some_and(|peering| peering.take_info(from, answer)) {
             self.advance_peering(ctx);
         }
     }

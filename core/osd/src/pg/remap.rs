@@ -12,9 +12,9 @@ use super::backend::erasure::moves;
 use super::completeness::Completeness;
 use super::history::log::Log;
 use super::recovery::Recovery;
-use super::{Ctx, Pg, PgEffect, Phase};
+use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use crate::throttle::{WorkRequest, WorkSlot};
-use nacre_base::{OsdId, PgId, Time};
+use nacre_base::{Epoch, OsdId, PgId, ShardId, Time};
 use nacre_proto::maps::{OsdMap, map_flags, osd_state};
 use nacre_proto::messages::PgRecord;
 use nacre_proto::messages::peer::PgInfo;
@@ -103,10 +103,15 @@ impl Remap {
         }
         let targets: Vec<OsdId> = interval.backfill_targets().collect();
         let up = &interval.up;
+        let is_spare = |osd: OsdId| {
+            let others = interval.acting.iter().filter(|other| other.is_some() && **other != osd);
+            let mut same = others.filter(|other| interval.shard_of(**other) == interval.shard_of(osd));
+            same.any(|other| view.is_complete(*other))
+        };
         let acting = if interval.shards > 0 && targets.is_empty() {
             let mut acting = moves::destination(interval);
             if moves::is_misplaced(interval, &acting) {
-                acting = moves::with_newcomers(interval);
+                acting = moves::with_newcomers(interval, &is_spare);
             } else if !acting.iter().filter(|osd| osd.is_some()).all(|osd| view.is_complete(*osd)) {
                 return;
             }
@@ -129,7 +134,7 @@ impl Remap {
             let staying = interval.acting.iter().copied().filter(|osd| osd.is_some()).filter(stays);
             let acting = match interval.shards {
                 0 => staying.chain(targets.iter().copied()).collect(),
-                _ => moves::with_newcomers(interval),
+                _ => moves::with_newcomers(interval, &is_spare),
             };
             // An OSD that was a member not long ago lacks only what was written since, and has space for all
             // else.
@@ -143,6 +148,13 @@ impl Remap {
             }
             acting
         };
+        if acting == interval.acting {
+            return; // for now
+        }
+        self.ask(ctx, interval, acting);
+    }
+
+    fn ask(&mut self, ctx: &mut Ctx<'_>, interval: &Interval, acting: Vec<OsdId>) {
         let now = ctx.now.mono;
         if self.asked.as_ref().is_some_and(|(asked, at)| *asked == acting && now.since(*at) < RETRY) {
             return;
@@ -150,6 +162,19 @@ impl Remap {
         self.asked = Some((acting.clone(), now));
         let record = PgRecord { interval: interval.start, acting: interval.acting.clone() };
         ctx.out.push(PgEffect::RequestPgTemp(record, acting));
+    }
+
+    /// A stray holds a shard of which no member has everything: it becomes a member, if there is a place.
+    pub fn recruit(&mut self, ctx: &mut Ctx<'_>, view: Completeness<'_>, stray: (OsdId, ShardId)) {
+        let interval = view.interval;
+        let mut same = interval.acting.iter().filter(|osd| interval.shard_of(**osd) == stray.1);
+        if interval.is_member(stray.0) || same.any(|osd| view.is_complete(*osd)) {
+            return;
+        }
+        let acting = moves::at_their_shards(interval, &[stray]);
+        if acting.contains(&stray.0) {
+            self.ask(ctx, interval, acting);
+        }
     }
 
     fn why_wait(&mut self, ctx: &Ctx<'_>, pg: PgId, view: Completeness<'_>) -> Option<Hold> {
@@ -187,5 +212,16 @@ impl Pg {
         let (interval, own) = (&self.interval, &self.history.missing);
         let view = Completeness { me: self.me, interval, own, members: Some(&active.members) };
         self.remap.update(ctx, self.id, view, &active.recovery, &self.history.info);
+    }
+
+    /// A stray holds a shard of an erasure-coded placement group.
+    pub fn recruit(&mut self, ctx: &mut Ctx<'_>, stray: OsdId, info: &PgInfo) {
+        let Phase::Active(active) = &self.phase else { return };
+        if !info.shard.is_some() || info.interval_started == Epoch(0) {
+            return;
+        }
+        let (interval, own) = (&self.interval, &self.history.missing);
+        let view = Completeness { me: self.me, interval, own, members: Some(&active.members) };
+        self.remap.recruit(ctx, view, (stray, info.shard));
     }
 }

@@ -49,7 +49,8 @@ impl Pg {
         let left = self.leases.end(&ctx.map).since(ctx.now.mono);
         // Rounded up: a lease must not seem shorter than it is.
         let lease_left_ms = left.as_millis() as u32 + u32::from(!left.is_zero());
-        let answer = PgMsg::Info { info: Some(self.history.info), lease_left_ms };
+        let is_lacking = self.shard().is_some() && !self.history.missing.is_empty();
+        let answer = PgMsg::Info { info: Some(self.history.info), lease_left_ms, is_lacking };
         self.once_durable(ctx, WhenStored::Answer(to, Box::new(answer)));
     }
 

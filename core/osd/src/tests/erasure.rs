@@ -4,6 +4,7 @@ use super::world::World;
 use super::{break_something, read, repair_everything, seeds, write};
 use bytes::Bytes;
 use nacre_base::{OsdId, Rng, ShardId, SnapId};
+use nacre_proto::maps::map_flags;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{Extent, Op};
 use std::collections::BTreeMap;
@@ -218,6 +219,44 @@ fn a_shard_moves_to_another_osd_and_an_osd_keeps_its_shard() {
         let mut wanted = placed.to_vec();
         wanted.sort_unstable();
         assert_eq!(members, wanted);
+    }
+}
+
+/// What another OSD has only begun to get is deleted nowhere else, whether CRUSH wants the old holder as
+/// another member or not at all.
+#[test]
+fn a_shard_stays_until_another_osd_has_all_of_it() {
+    let mut rng = Rng::new(12);
+    for placed in [[0, 2, 3], [0, 1, 3]] {
+        let mut w = erasure(10, 4, 2, 1, 1);
+        let data = bytes(&mut rng, 20_000);
+        w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+        let set_norecover = |w: &mut World, on: bool| {
+            let flag = map_flags::NORECOVER;
+            w.change(|map, inc| inc.new_flags = Some(if on { map.flags | flag } else { map.flags & !flag }));
+        };
+        set_norecover(&mut w, true);
+        let is_active = |w: &World| {
+            let pg = w.map.pgs(super::world::POOL).next().unwrap();
+            w.records.get(&pg).is_some_and(|record| record.acting == w.map.pg_to_up_acting(pg).acting)
+        };
+        // osd.3 comes for osd.2, and gets nothing.
+        w.kill(2);
+        w.run_until("it is away", |w| !w.map.is_up(OsdId(2)));
+        w.place(vec![(0, [0, 1, 3].map(OsdId).into())]);
+        w.run_for(Duration::from_secs(3));
+        w.run_until("active", is_active);
+        w.kill(1);
+        w.run_until("it is away", |w| !w.map.is_up(OsdId(1)));
+        w.place(vec![(0, placed.map(OsdId).into())]);
+        w.run_for(Duration::from_secs(3));
+        w.run_until("active", is_active);
+        w.start(2);
+        assert!(content(&mut w, "o") == data, "{placed:?}");
+        set_norecover(&mut w, false);
+        w.start(1);
+        w.run_until("clean", World::all_clean);
+        assert!(content(&mut w, "o") == data, "{placed:?}");
     }
 }
 

@@ -24,7 +24,7 @@ pub fn shard_members(map: &OsdMap, pg: PgId, last: &[OsdId], placed: &UpActing) 
     }
     match entry.is_none() && serves_its_shards(map, shards, last, &placed.up) {
         true => Some(Vec::new()),
-        false => Some(holders(map, shards, last, &placed.up)),
+        false => Some(holders(map, shards, (last, entry.map_or(&[], |entry| entry)), &placed.up)),
     }
 }
 
@@ -41,8 +41,9 @@ fn serves_its_shards(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) 
 }
 
 /// An OSD that served last, and is up, keeps the place that its shard has; other OSDs take the places that
-/// are free. Empty if nothing is left of the last members: then CRUSH's choice is as good as any.
-fn holders(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) -> Vec<OsdId> {
+/// are free: those in the entry the ones that they have there, as they may hold these shards by now. Empty if
+/// nothing is left of the last members: then CRUSH's choice is as good as any.
+fn holders(map: &OsdMap, shards: usize, (last, entry): (&[OsdId], &[OsdId]), up: &[OsdId]) -> Vec<OsdId> {
     let is_up = |osd: &OsdId| osd.is_some() && map.is_up(*osd);
     if shards == 0 || !last.iter().any(is_up) {
         return Vec::new();
@@ -56,6 +57,18 @@ fn holders(map: &OsdMap, shards: usize, last: &[OsdId], up: &[OsdId]) -> Vec<Osd
             acting.resize(acting.len().max(at + 1), OsdId::NONE);
             acting[at] = *osd;
         }
+    }
+    for (at, osd) in entry.iter().enumerate().filter(|(_, osd)| is_up(osd)) {
+        if acting.contains(osd) || at >= 2 * shards {
+            continue;
+        }
+        acting.resize(2 * shards, OsdId::NONE);
+        if let Some(at) = [at % shards, at % shards + shards].into_iter().find(|at| !acting[*at].is_some()) {
+            acting[at] = *osd;
+        }
+    }
+    while acting.len() > shards && acting.last() == Some(&OsdId::NONE) {
+        acting.pop();
     }
     let mut left: Vec<OsdId> = up.iter().copied().filter(|osd| is_up(osd) && !acting.contains(osd)).collect();
     for (at, place) in acting.iter_mut().enumerate().take(shards).filter(|(_, place)| !place.is_some()) {
@@ -123,5 +136,17 @@ mod tests {
         assert_eq!(members(&with_second, &[1, 2, 4], &[], None), Some(vec![]));
         assert_eq!(members(&with_second, &[1, 2, 4], &[3], Some(&with_second)), Some(vec![1, 2, 4]));
         assert_eq!(members(&with_second, &[1, 2, 4], &[4], Some(&with_second)), Some(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_member_that_did_not_serve_last_stays_at_its_place() {
+        let last = [1, -1, -1];
+        assert_eq!(members(&last, &[1, 4, 5], &[], Some(&[1, -1, 4])), Some(vec![1, 5, 4]));
+        // Nor does it go while CRUSH chose others.
+        assert_eq!(members(&last, &[1, 5, 6], &[], Some(&[1, -1, 4])), Some(vec![1, 5, 4]));
+        assert_eq!(members(&last, &[1, -1, -1], &[4], Some(&[1, -1, 4])), Some(vec![1, -1, -1]));
+        // One that served last comes before it.
+        let both = [1, 3, -1];
+        assert_eq!(members(&both, &[1, 3, 5], &[], Some(&[1, 4, -1])), Some(vec![1, 3, 5, -1, 4]));
     }
 }

@@ -117,6 +117,8 @@ pub enum PgMsg {
     Info {
         info: Option<PgInfo>,
         lease_left_ms: u32,
+        /// Whether the holder of a shard lacks something of it. Not said of whole objects.
+        is_lacking: bool,
     },
     /// Primary to the OSD whose log it chose.
     LogQuery,
@@ -508,10 +510,13 @@ impl PgMsg {
     fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {
         match self {
             PgMsg::InfoQuery => out.push(0),
-            PgMsg::Info { info, lease_left_ms } => {
+            PgMsg::Info { info, lease_left_ms, is_lacking } => {
                 out.push(1);
                 info.encode(out);
                 lease_left_ms.encode(out);
+                if info.is_some_and(|info| info.shard.is_some()) {
+                    is_lacking.encode(out);
+                }
             }
             PgMsg::LogQuery => out.push(2),
             PgMsg::Log(log) => {
@@ -638,7 +643,12 @@ impl PgMsg {
     fn decode_split(r: &mut Reader<'_>, data: &Bytes) -> Result<PgMsg, DecodeError> {
         Ok(match u8::decode(r)? {
             0 => PgMsg::InfoQuery,
-            1 => PgMsg::Info { info: Decode::decode(r)?, lease_left_ms: Decode::decode(r)? },
+            1 => {
+                let (info, lease_left_ms) = (Option::<PgInfo>::decode(r)?, Decode::decode(r)?);
+                let of_shard = info.is_some_and(|info| info.shard.is_some());
+                let is_lacking = if of_shard { Decode::decode(r)? } else { false };
+                PgMsg::Info { info, lease_left_ms, is_lacking }
+            }
             2 => PgMsg::LogQuery,
             3 => PgMsg::Log(Decode::decode(r)?),
             4 => PgMsg::InventoryQuery { from: Decode::decode(r)? },
@@ -931,7 +941,7 @@ mod tests {
         let origin = Origin { born: version, part: Part::everything() };
         let of_pgs = [
             PgMsg::InfoQuery,
-            PgMsg::Info { info: Some(info), lease_left_ms: 5 },
+            PgMsg::Info { info: Some(info), lease_left_ms: 5, is_lacking: false },
             PgMsg::LogQuery,
             PgMsg::Log(log.clone()),
             PgMsg::InventoryQuery { from: object.clone() },
@@ -978,7 +988,11 @@ mod tests {
             PgMsg::PushedWithout { id: 8, object, data: (4096..8192).into() },
             PgMsg::StrayNotify { info },
             PgMsg::StrayRemove,
-            PgMsg::Info { info: Some(PgInfo { shard: ShardId(3), ..info }), lease_left_ms: 5 },
+            PgMsg::Info {
+                info: Some(PgInfo { shard: ShardId(3), ..info }),
+                lease_left_ms: 5,
+                is_lacking: true,
+            },
             PgMsg::SubRead { id: 7, object: ObjectId::max(), at: version, extents: vec![(0, 9), (20, 1)] },
             PgMsg::SubReadDone { id: 7, data: None },
             PgMsg::SubReadDone { id: 7, data: Some(vec![Bytes::from_static(b"one"), Bytes::new()]) },

@@ -22,12 +22,14 @@ pub fn request_pg_temp(cx: &Context<'_>, from: OsdId, wishes: &[PgWish], pending
     let mut changes = Changes::new();
     for PgWish { pg, record, acting } in wishes {
         let placed = map.pg_to_up_acting(*pg);
-        let speaks = placed.acting_primary == Some(from)
-            && last_record(cx, pending, *pg) == Some(record.clone())
-            && members(&placed.acting) == members(&record.acting);
         let some = members(acting);
         let distinct: BTreeSet<_> = some.iter().collect();
         let shards = map.pool(pg.pool).filter(|pool| pool.is_erasure()).map_or(0, |pool| pool.size.into());
+        // Before it is activated, members with other shards than those of their places get places of these.
+        let moves_only = shards > 0 && some.iter().all(|osd| placed.acting.contains(osd));
+        let speaks = placed.acting_primary == Some(from)
+            && last_record(cx, pending, *pg) == Some(record.clone())
+            && (moves_only || members(&placed.acting) == members(&record.acting));
         let max = if shards > 0 { 2 * shards } else { MEMBERS_MAX };
         let sound = distinct.len() == some.len()
             && acting.len() <= max

@@ -762,6 +762,7 @@ impl Pg {
                 if is_new {
                     self.recover(ctx);
                 }
+                self.recruit(ctx, from, &info);
             }
             _ => {}
         }
