@@ -20,7 +20,7 @@ pub struct Options {
 /// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
 /// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
 /// Debian system lacks, such as util-linux, are not listed.
-pub const PACKAGES: [(&str, &str); 26] = [
+pub const PACKAGES: [(&str, &str); 27] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -38,6 +38,7 @@ pub const PACKAGES: [(&str, &str); 26] = [
     ("cpio", "/usr/bin/cpio"),
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
     ("iproute2", "/usr/bin/ip"),
+    ("gdisk", "/usr/sbin/sgdisk"),
     ("systemd-container", "/usr/bin/systemd-nspawn"),
     ("procps", "/usr/bin/kill"),
     ("prometheus", "/usr/bin/promtool"),
