@@ -96,8 +96,8 @@ pub fn write(draft: &mut Draft<'_>, extent: &Extent, data: &Bytes) -> OpResult {
         data.truncate(draft.size.saturating_sub(extent.off).min(data.len() as u64) as usize);
     }
     if extent.truncate_seq > draft.info.truncate_seq {
-        // Sent after a truncation that has not arrived yet. The kernel's client names the largest number
-        // as the size of a file that was never truncated.
+        // Sent after a truncation that has not arrived yet. The kernel's client names the largest number as
+        // the size of a file that was never truncated.
         if draft.exists && draft.size > extent.truncate_size {
             draft.truncate(extent.truncate_size);
         }

@@ -79,8 +79,8 @@ fn without_end(mut acting: Vec<OsdId>, n: usize) -> Vec<OsdId> {
     acting
 }
 
-/// The acting set in which these OSDs are at places of the shards that they hold. One for whose shard no place
-/// is free is left out: it keeps what it has until it can come back.
+/// The acting set in which these OSDs are at places of the shards that they hold. One for whose shard no
+/// place is free is left out: it keeps what it has until it can come back.
 pub fn at_their_shards(interval: &Interval, held: &[(OsdId, ShardId)]) -> Vec<OsdId> {
     let n = interval.shards;
     let mut acting = interval.acting.clone();
