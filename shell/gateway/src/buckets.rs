@@ -10,6 +10,7 @@
 use crate::driver::Index;
 use crate::errors;
 use crate::store::{Pools, Store, now};
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
@@ -71,13 +72,9 @@ impl Buckets {
         Buckets { store, known: Mutex::default() }
     }
 
-    /// A bucket of this user.
-    pub async fn open(&self, name: &str, user: &str) -> S3Result<OpenBucket> {
-        let bucket = self.find(name).await?.ok_or_else(errors::no_such_bucket)?;
-        if bucket.record.owner != user {
-            return Err(s3_error!(AccessDenied, "Access Denied"));
-        }
-        Ok(bucket)
+    /// A bucket. Whether a request may use it was checked by `access`.
+    pub async fn open(&self, name: &str) -> S3Result<OpenBucket> {
+        self.find(name).await?.ok_or_else(errors::no_such_bucket)
     }
 
     async fn find(&self, name: &str) -> S3Result<Option<OpenBucket>> {
@@ -159,7 +156,13 @@ impl Buckets {
     }
 
     /// Makes a bucket of this user, with these settings.
-    pub async fn create(&self, name: &str, user: &str, config: &BucketConfig) -> S3Result<()> {
+    pub async fn create(
+        &self,
+        name: &str,
+        user: &str,
+        config: &BucketConfig,
+        settings: Vec<(Name, Bytes)>,
+    ) -> S3Result<()> {
         let pools = self.store.pools().await.map_err(failed)?;
         if let Some(existing) = self.find(name).await? {
             return Err(taken(&existing.record.owner, user));
@@ -172,7 +175,7 @@ impl Buckets {
         let listed = [(Name::from(name), to_vec(&record.created).into())];
         pools.meta.run(pools.meta.object(list_name(user)).omap_set(listed)).await.map_err(failed)?;
         let make = pools.meta.object(record_name(name)).create(true).write_full(to_vec(&record));
-        let make = make.omap_set(config.encode());
+        let make = make.omap_set(config.encode()).omap_set(settings);
         match pools.meta.run(make.set_xattr(ID, id.clone())).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.errno == errno::EEXIST => {
@@ -185,8 +188,8 @@ impl Buckets {
     }
 
     /// Deletes an empty bucket.
-    pub async fn delete(&self, name: &str, user: &str) -> S3Result<()> {
-        let bucket = self.open(name, user).await?;
+    pub async fn delete(&self, name: &str) -> S3Result<()> {
+        let bucket = self.open(name).await?;
         self.abort_uploads_of_empty(&bucket).await?;
         bucket.index.ask(Ask::Seal).await.map_err(|refusal| errors::of_refusal(&refusal))?;
         let pools = self.store.existing().await?;
@@ -199,8 +202,34 @@ impl Buckets {
             result => result.map(drop).map_err(failed)?,
         }
         self.forget(name);
+        self.unlist(pools, name, &bucket.record.owner).await
+    }
+
+    async fn unlist(&self, pools: &Pools, name: &str, user: &str) -> S3Result<()> {
         let unlist = pools.meta.object(list_name(user)).omap_remove([Name::from(name)]);
         pools.meta.run(unlist).await.map(drop).map_err(failed)
+    }
+
+    /// Gives a bucket to another user. Its objects keep their owners.
+    pub async fn change_owner(&self, bucket: &OpenBucket, user: &str) -> S3Result<()> {
+        let pools = self.store.existing().await?;
+        let Bucket { name, id, owner, created } = &*bucket.record;
+        if owner == user {
+            return Ok(());
+        }
+        let listed = [(Name::from(name.as_str()), to_vec(created).into())];
+        pools.meta.run(pools.meta.object(list_name(user)).omap_set(listed)).await.map_err(failed)?;
+        let record = Bucket { owner: user.to_owned(), ..(*bucket.record).clone() };
+        let same = pools.meta.object(record_name(name)).compare_xattr(ID, Compare::Equal, id.clone());
+        let result = pools.meta.run(same.write_full(to_vec(&record))).await;
+        self.forget(name);
+        match result {
+            Err(failure) if failure.is_not_found() || failure.errno == errno::ECANCELED => {
+                Err(errors::no_such_bucket())
+            }
+            result => result.map(drop).map_err(failed),
+        }?;
+        self.unlist(pools, name, owner).await
     }
 
     /// Open uploads do not keep a bucket from being deleted.

@@ -39,6 +39,27 @@ pub fn no_such_bucket() -> S3Error {
     s3_error!(NoSuchBucket, "The specified bucket does not exist.")
 }
 
+/// The token of a session that is not one, or of another key.
+pub fn invalid_token() -> S3Error {
+    s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
+}
+
+/// The token of a session that is over.
+pub fn expired_token() -> S3Error {
+    s3_error!(ExpiredToken, "The provided token has expired.")
+}
+
+/// A user that was suspended.
+pub fn user_suspended() -> S3Error {
+    with_code("UserSuspended", StatusCode::FORBIDDEN, "the user is suspended")
+}
+
+/// A write that would go beyond a quota.
+pub fn quota_exceeded(whose: &str) -> S3Error {
+    let message = format!("the quota of the {whose} does not allow so much");
+    with_text("QuotaExceeded", StatusCode::FORBIDDEN, message)
+}
+
 /// Something in the cluster cannot be read.
 pub fn corrupt(why: impl std::fmt::Display) -> S3Error {
     tracing::error!("the cluster has what cannot be read: {why}");

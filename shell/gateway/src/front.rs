@@ -5,18 +5,15 @@
 
 use crate::errors;
 use crate::listing::percent_decode;
-use crate::users::Users;
 use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use s3s::access::{S3Access, S3AccessContext};
-use s3s::{HttpError, HttpResponse, S3Error, S3Result, s3_error};
-use std::sync::Arc;
+use s3s::{HttpError, HttpResponse, S3Error, s3_error};
 
 /// Beginnings of the names of headers that ask for what the gateway does not have.
 const UNSUPPORTED: [&str; 3] =
     ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption", "x-amz-write-offset-bytes"];
-/// Who must own the bucket of a request, and that of a copy's source.
-const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+/// Of a request with a signature, headers that may be outside of it: the first is covered as the body is.
+const MAY_BE_UNSIGNED: [&str; 1] = ["x-amz-content-sha256"];
 /// How long a presigned URL may be good: seven days.
 const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 
@@ -47,6 +44,14 @@ pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
             message,
         ));
     }
+    let presigned = parameter("x-amz-signedheaders").and_then(percent_decode);
+    let signed = presigned.or_else(|| signed_headers(authorization).map(str::to_owned));
+    if let Some(signed) = &signed
+        && let Some(name) = unsigned(signed, request)
+    {
+        let message = format!("There were headers present in the request which were not signed: {name}");
+        return Some(S3Error::with_message(s3s::S3ErrorCode::AccessDenied, message));
+    }
     let headers = request.headers().keys().map(hyper::header::HeaderName::as_str);
     let mut names = headers.chain(query.iter().map(|(name, _)| name.as_str()));
     let is_unsupported = |name: &&str| UNSUPPORTED.iter().any(|beginning| name.starts_with(beginning));
@@ -57,6 +62,25 @@ pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
     ))
 }
 
+/// The names of the signed headers in `AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...`.
+fn signed_headers(authorization: &str) -> Option<&str> {
+    let fields = authorization.strip_prefix("AWS4-HMAC-SHA256")?;
+    fields.split(',').find_map(|field| field.trim().strip_prefix("SignedHeaders="))
+}
+
+/// A header that decides what a request does, and is not covered by its signature. With one, a presigned URL
+/// for one object would be good for others: `x-amz-copy-source` reads another object of the signer, and
+/// `Host` names another bucket.
+fn unsigned<B>(signed: &str, request: &Request<B>) -> Option<String> {
+    let is_signed = |name: &str| signed.split(';').any(|signed| signed.eq_ignore_ascii_case(name));
+    if !is_signed("host") {
+        return Some("host".to_owned());
+    }
+    let names = request.headers().keys().map(hyper::header::HeaderName::as_str);
+    let mut decisive = names.filter(|name| name.starts_with("x-amz-") && !MAY_BE_UNSIGNED.contains(name));
+    decisive.find(|name| !is_signed(name)).map(str::to_owned)
+}
+
 /// Names in lower case, without their percent-encoding, and values as they are.
 fn query_of(query: &str) -> Vec<(String, &str)> {
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -64,30 +88,11 @@ fn query_of(query: &str) -> Vec<(String, &str)> {
     pairs.map(|(found, value)| (name(found), value)).collect()
 }
 
-/// The answer to a refused request. Its body is not read, and the connection ends.
+/// The answer to a refused request, after which the connection ends.
 pub fn answer(refusal: S3Error) -> Result<HttpResponse, HttpError> {
     let mut answer = refusal.to_http_response().map_err(|e| HttpError::new(e.into()))?;
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(answer)
-}
-
-/// Refuses requests without a signature, and requests for buckets of another owner than the client expects.
-pub struct Access(pub Arc<Users>);
-
-#[async_trait::async_trait]
-impl S3Access for Access {
-    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let denied = || s3_error!(AccessDenied, "Access Denied");
-        let access_key = context.credentials().ok_or_else(denied)?.access_key.clone();
-        let expected = EXPECTED_OWNERS.into_iter().filter_map(|name| context.headers().get(name));
-        let expected: Vec<HeaderValue> = expected.cloned().collect();
-        if expected.is_empty() {
-            return Ok(());
-        }
-        // A bucket can be used by its owner only.
-        let user = self.0.user_of(&access_key).await?;
-        if expected.iter().all(|owner| owner.as_bytes() == user.as_bytes()) { Ok(()) } else { Err(denied()) }
-    }
 }
 
 #[cfg(test)]
@@ -119,6 +124,29 @@ mod tests {
         assert_eq!(code("GET", "/b/k?X-Amz-Expires=604800", &[]), None);
         let refused = Some("AuthorizationQueryParametersError");
         assert_eq!(code("GET", "/b/k?X-Amz-Expires=604801", &[]).as_deref(), refused);
+    }
+
+    #[test]
+    fn decisive_headers_must_be_signed() {
+        let refused = Some("AccessDenied");
+        let url = "/b/k?X-Amz-Signature=0&X-Amz-SignedHeaders=";
+        let with = |signed: &str, headers: &[(&str, &str)]| code("PUT", &format!("{url}{signed}"), headers);
+        assert_eq!(with("host", &[("host", "a")]), None);
+        assert_eq!(with("host", &[("x-amz-copy-source", "/b/secret")]).as_deref(), refused);
+        assert_eq!(with("host%3Bx-amz-copy-source", &[("x-amz-copy-source", "/b/k")]), None);
+        assert_eq!(with("host;x-amz-acl", &[("x-amz-acl", "private")]), None);
+        assert_eq!(with("host", &[("x-amz-acl", "public-read")]).as_deref(), refused);
+        assert_eq!(with("host", &[("x-amz-content-sha256", "UNSIGNED-PAYLOAD")]), None);
+        assert_eq!(with("x-amz-date", &[]).as_deref(), refused);
+        let header =
+            |signed: &str| format!("AWS4-HMAC-SHA256 Credential=a, SignedHeaders={signed}, Signature=0");
+        let date = ("x-amz-date", "20260102T030405Z");
+        let signed = header("host;x-amz-date");
+        assert_eq!(code("GET", "/b/k", &[("authorization", &signed), date]), None);
+        assert_eq!(
+            code("GET", "/b/k", &[("authorization", &signed), date, ("x-amz-meta-a", "1")]).as_deref(),
+            refused
+        );
     }
 
     #[test]

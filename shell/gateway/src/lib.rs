@@ -3,36 +3,55 @@
 //!
 //! `server` accepts connections, `service` maps S3's operations to the modules `buckets`, `objects`,
 //! `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the machine of a bucket's
-//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `users` finds keys,
-//! `settings` has what can be set on a bucket, `cors` lets pages of other sites in, `versions`, `locks`,
-//! `object_tags` and `attributes` serve what their names say. `lifecycle` carries out the rules that
-//! `lifecycle_rules` takes from clients, `garbage` removes what is not needed any more, and
-//! `orphans` what gateways left that have ended.
+//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `unread` ends those that
+//! nothing read, `users` finds keys, `settings` has what can be set on a bucket, `cors` lets pages of other
+//! sites in, `versions`, `locks`, `object_tags` and `attributes` serve what their names say. `lifecycle`
+//! carries out the rules that `lifecycle_rules` takes from clients, `garbage` removes what is not needed any
+//! more, and `orphans` what gateways left that have ended.
+//!
+//! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
+//! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
+//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it.
 
+mod access;
+mod accounts;
+mod acls;
+mod admin;
 mod attributes;
 mod buckets;
 mod checksums;
 mod cors;
+mod domains;
 mod driver;
 mod errors;
+mod features;
 mod front;
 mod garbage;
 mod lifecycle;
 mod lifecycle_rules;
 mod listing;
 mod locks;
+mod object_acls;
 mod object_tags;
 mod objects;
 mod orphans;
+mod policies;
+mod quotas;
 mod receive;
+mod secrets;
 mod send;
 mod server;
 mod service;
+mod sessions;
 mod settings;
 mod store;
+mod sts;
+mod unread;
 mod uploads;
 mod users;
 mod versions;
 
+pub use admin::{Admin, AdminError, Params, Verb};
+pub use features::{FEATURES, Feature, Support};
 pub use server::{Gateway, Options};
 pub use users::FirstUser;

@@ -1,9 +1,11 @@
 //! Objects: PUT, GET, HEAD, DELETE and COPY.
 
+use crate::access::DeniedDeletes;
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::errors;
 use crate::locks::{AskedLock, hold_text, mode_text};
+use crate::policies::Written;
 use crate::receive::{Incoming, Received, receive};
 use crate::send::send;
 use crate::service::Core;
@@ -248,20 +250,26 @@ impl Core {
         let tags = tags_of_header(tagging.as_deref())?;
         let condition = condition(if_match, if_none_match);
         let tag = self.store.new_tag();
+        let written = self.written_by(&req.headers, &req.extensions, &bucket).await?;
+        let len = req.input.content_length.and_then(|len| u64::try_from(len).ok());
+        let admitted = self.quotas.admit(&bucket, Some(&key), len.unwrap_or(0)).await?;
         let incoming = Incoming {
             stream: body,
             expected,
             trailers: req.trailing_headers,
-            len: req.input.content_length.and_then(|len| u64::try_from(len).ok()),
+            len,
             owner: owner(&bucket, &key),
             may_inline: true,
             len_max: PUT_MAX,
         };
         let received = receive(&self.store, tag, incoming).await?;
+        let admitted = self.quotas.grow(admitted, &bucket, &key, received.len).await?;
         let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
-        let head = Head { headers, tags, lock, ..Head::default() };
+        let Written { owner, acl } = written;
+        let head = Head { headers, tags, lock, acl, ..Head::default() };
         let Made { entry, checksum, version } =
-            self.commit(&bucket, key, tag, received, head, storage_class, condition).await?;
+            self.commit(&bucket, key, tag, received, head, owner, storage_class, condition).await?;
+        admitted.keep();
         let mut output = PutObjectOutput { e_tag: Some(etag(&entry.etag)), ..PutObjectOutput::default() };
         set_checksum!(output, &checksum);
         output.checksum_type = checksum.as_ref().map(kind);
@@ -277,6 +285,7 @@ impl Core {
         tag: Tag,
         received: Received,
         head: Head,
+        owner: String,
         storage_class: String,
         condition: Condition,
     ) -> S3Result<Made> {
@@ -286,7 +295,7 @@ impl Core {
             size: len,
             mtime: now(),
             etag: hex(&md5),
-            owner: bucket.record.owner.clone(),
+            owner,
             storage_class,
             checksum: checksum.algorithm.clone(),
             ..Entry::default()
@@ -429,20 +438,22 @@ impl Core {
         }
         let is_quiet = delete.quiet.unwrap_or(false);
         let bypass = req.input.bypass_governance_retention == Some(true);
-        let one = async |object: s3s::dto::ObjectIdentifier| {
+        let denied = req.extensions.get::<DeniedDeletes>().cloned().unwrap_or_default();
+        let one = async |(at, object): (usize, s3s::dto::ObjectIdentifier)| {
             let condition = Condition {
                 mtime: object.last_modified_time.as_ref().map(seconds),
                 size: object.size.and_then(|size| u64::try_from(size).ok()),
                 ..condition(object.e_tag.map(ETagCondition::ETag), None)
             };
             let result = match version_of(object.version_id.as_deref()) {
+                _ if denied.0.contains(&at) => Err(s3_error!(AccessDenied, "Access Denied")),
                 Ok(version) => self.delete(&bucket, &object.key, version, condition, bypass).await,
                 Err(error) => Err(error),
             };
             (object.key, object.version_id, result)
         };
         // All at once: the index puts them into few operations.
-        let results = futures_util::future::join_all(delete.objects.into_iter().map(one)).await;
+        let results = futures_util::future::join_all(delete.objects.into_iter().enumerate().map(one)).await;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for (key, version_id, result) in results {
             match result {
@@ -491,6 +502,7 @@ impl Core {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
         let key = key_of(&input.key)?;
+        let Written { owner: writer, acl } = self.written_by(&req.headers, &req.extensions, &bucket).await?;
         let from = ReadCondition {
             if_match: etags(input.copy_source_if_match),
             if_none_match: etags(input.copy_source_if_none_match),
@@ -533,20 +545,15 @@ impl Core {
         let lock = lock.of_copy(&bucket)?;
         let algorithm = input.checksum_algorithm.as_ref().and_then(|given| Algorithm::parse(given.as_str()));
         let storage_class = storage_class_of(class);
+        let admitted = self.quotas.admit(&bucket, Some(&key), source.entry.size).await?;
         let tag = self.store.new_tag();
         let keeps_data = is_replaced && algorithm.is_none();
         let is_inline = matches!(source.head.body, Body::Inline(_)) && algorithm.is_none();
         let Made { entry, checksum, version } = if keeps_data || is_inline && source.head.parts.is_empty() {
-            let entry = Entry {
-                tag,
-                mtime: now(),
-                owner: bucket.record.owner.clone(),
-                storage_class,
-                edits: 0,
-                ..source.entry.clone()
-            };
+            let entry =
+                Entry { tag, mtime: now(), owner: writer, storage_class, edits: 0, ..source.entry.clone() };
             let checksum = source.head.checksum.clone();
-            let head = Head { headers, tags, lock, upload: None, ..source.head };
+            let head = Head { headers, tags, lock, acl, upload: None, ..source.head };
             let object = Box::new(Object { entry: entry.clone(), head });
             // Its data may be garbage when it was replaced meanwhile.
             let unchanged = keeps_data.then_some(source.entry.tag);
@@ -573,10 +580,11 @@ impl Core {
                 len_max: PUT_MAX,
             };
             let received = receive(&self.store, tag, incoming).await?;
-            let head = Head { headers, tags, lock, ..Head::default() };
+            let head = Head { headers, tags, lock, acl, ..Head::default() };
             let condition = Condition::default();
-            self.commit(&bucket, key, tag, received, head, storage_class, condition).await?
+            self.commit(&bucket, key, tag, received, head, writer, storage_class, condition).await?
         };
+        admitted.keep();
         let mut result = CopyObjectResult {
             e_tag: Some(etag(&entry.etag)),
             last_modified: Some(timestamp(entry.mtime)),

@@ -1,13 +1,18 @@
 //! The HTTP server: connections, their limits, and the end of the process.
 
+use crate::access::{Access, Peer};
+use crate::admin::{Admin, AdminApi};
 use crate::buckets::Buckets;
 use crate::cors::{self, CrossOrigin};
-use crate::front::{self, Access};
+use crate::domains::Domains;
+use crate::front;
 use crate::garbage::collect;
 use crate::lifecycle::Lifecycle;
 use crate::orphans::be_seen;
+use crate::quotas::Quotas;
 use crate::service::{Core, Service};
 use crate::store::Store;
+use crate::unread;
 use crate::users::{Auth, FirstUser, Users};
 use anyhow::{Context, Result};
 use hyper::Request;
@@ -18,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nacre_rados::RadosClient;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError, HttpResponse, S3Error};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +51,8 @@ const MEMORY_MIN: u64 = 16 << 20;
 pub struct Options {
     pub listen: SocketAddr,
     pub region: String,
+    /// Domains under which buckets are found by host names.
+    pub domains: Vec<String>,
     /// Memory for bodies on their way.
     pub memory: u64,
     pub connections_max: usize,
@@ -90,16 +98,28 @@ impl Gateway {
         };
         let seen = tokio::spawn(be_seen(store.clone(), lifecycle.window()));
         let background = [collector, tokio::spawn(lifecycle.run()), seen];
+        let domains = Domains::new(&options.domains).map_err(anyhow::Error::msg)?;
+        let quotas = Quotas::new(users.accounts.clone(), buckets.clone());
+        let api = AdminApi {
+            admin: Admin::of_gateway(store.clone(), users.clone(), buckets.clone()),
+            users: users.clone(),
+            domains: domains.clone(),
+        };
+        let access =
+            Access { users: users.clone(), buckets: buckets.clone(), region: options.region.clone() };
         let core = Core {
             store,
             users: users.clone(),
             buckets: buckets.clone(),
+            quotas,
             region: options.region,
             grace: options.grace,
         };
         let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
-        builder.set_auth(Auth(users.clone()));
-        builder.set_access(Access(users));
+        builder.set_auth(Auth(users));
+        builder.set_access(access);
+        builder.set_route(api);
+        builder.set_host(domains);
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_MAX;
         config.form_max_fields_size = FORM_MAX;
@@ -121,10 +141,10 @@ impl Gateway {
         loop {
             let permit = self.connections.clone().acquire_owned();
             let accepted = async { (permit.await, self.listener.accept().await) };
-            let (permit, stream) = tokio::select! {
+            let (permit, stream, peer) = tokio::select! {
                 () = &mut stop => break,
                 (permit, accepted) = accepted => match accepted {
-                    Ok((stream, _)) => (permit, stream),
+                    Ok((stream, peer)) => (permit, stream, peer),
                     Err(e) => {
                         tracing::warn!("cannot accept a connection: {e}");
                         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -135,7 +155,8 @@ impl Gateway {
             let (service, buckets) = (self.service.clone(), self.buckets.clone());
             let stopped = stopped.clone();
             tokio::spawn(async move {
-                connection(stream, service, buckets, stopped).await;
+                let peer = Peer { address: peer.ip(), is_encrypted: false };
+                connection(stream, peer, service, buckets, stopped).await;
                 drop(permit);
             });
         }
@@ -146,8 +167,29 @@ impl Gateway {
     }
 }
 
+async fn answer(
+    request: Request<Body>,
+    refusal: Option<S3Error>,
+    service: &S3Service,
+    buckets: &Buckets,
+) -> Result<HttpResponse, HttpError> {
+    if cors::is_preflight(&request) {
+        return cors::preflight(buckets, &request).await;
+    }
+    let page = CrossOrigin::of(&request);
+    let mut answer = match refusal {
+        Some(refusal) => front::answer(refusal),
+        None => service.call(request).await,
+    };
+    if let (Some(page), Ok(answer)) = (page, &mut answer) {
+        page.allow(buckets, answer).await;
+    }
+    answer
+}
+
 async fn connection(
     stream: TcpStream,
+    peer: Peer,
     service: S3Service,
     buckets: Arc<Buckets>,
     mut stopped: watch::Receiver<bool>,
@@ -160,19 +202,14 @@ async fn connection(
         .header_read_timeout(HEADERS_MAX)
         .max_headers(HEADERS_COUNT_MAX)
         .max_buf_size(HEADERS_BYTES_MAX);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let (refusal, service, buckets) = (front::refusal(&request), service.clone(), buckets.clone());
         async move {
-            if cors::is_preflight(&request) {
-                return cors::preflight(&buckets, &request).await;
-            }
-            let page = CrossOrigin::of(&request);
-            let mut answer = match refusal {
-                Some(refusal) => front::answer(refusal),
-                None => service.call(request.map(s3s::Body::from)).await,
-            };
-            if let (Some(page), Ok(answer)) = (page, &mut answer) {
-                page.allow(&buckets, answer).await;
+            let (request, unread) = unread::split(request);
+            let mut answer = answer(request, refusal, &service, &buckets).await;
+            if let Ok(answer) = &mut answer {
+                unread.end(answer).await;
             }
             answer
         }

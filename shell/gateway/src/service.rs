@@ -1,14 +1,16 @@
 //! S3's operations, as `s3s` calls them.
 
+use crate::access::granted;
 use crate::buckets::{Buckets, OpenBucket};
 use crate::errors;
 use crate::objects::timestamp;
+use crate::quotas::Quotas;
 use crate::store::Store;
 use crate::users::Users;
 use nacre_s3::{BucketConfig, LockRule, Refusal, Versioning};
 use s3s::auth::Credentials;
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, Bucket, BucketLocationConstraint,
+    self, AbortMultipartUploadInput, AbortMultipartUploadOutput, Bucket, BucketLocationConstraint,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput,
     CreateBucketInput, CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput,
     DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketInput, DeleteBucketLifecycleInput,
@@ -43,6 +45,7 @@ pub struct Core {
     pub store: Arc<Store>,
     pub users: Arc<Users>,
     pub buckets: Arc<Buckets>,
+    pub quotas: Quotas,
     pub region: String,
     /// How long the data of a replaced object is kept for those that read it.
     pub grace: Duration,
@@ -54,15 +57,9 @@ impl Core {
         u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The user who sent a request.
-    async fn user(&self, credentials: &Option<Credentials>) -> S3Result<String> {
-        let credentials = credentials.as_ref().ok_or_else(|| s3_error!(AccessDenied, "Access Denied"))?;
-        self.users.user_of(&credentials.access_key).await
-    }
-
-    /// A bucket that the user may use.
-    pub async fn open(&self, credentials: &Option<Credentials>, bucket: &str) -> S3Result<OpenBucket> {
-        self.buckets.open(bucket, &self.user(credentials).await?).await
+    /// A bucket. That the sender may use it was checked by `access`, before the operation began.
+    pub async fn open(&self, _: &Option<Credentials>, bucket: &str) -> S3Result<OpenBucket> {
+        self.buckets.open(bucket).await
     }
 
     /// What a refusal of the index means to the client.
@@ -84,7 +81,7 @@ impl S3 for Service {
         &self,
         req: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let user = self.0.user(&req.credentials).await?;
+        let user = granted(&req.extensions)?.identity.owner_id().to_owned();
         let prefix = req.input.prefix.clone().unwrap_or_default();
         let max = req.input.max_buckets.and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX);
         let after = req.input.continuation_token.unwrap_or_default();
@@ -115,7 +112,7 @@ impl S3 for Service {
         &self,
         req: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        let user = self.0.user(&req.credentials).await?;
+        let (settings, user) = self.0.new_bucket(&req).await?;
         let input = req.input;
         let constraint = input.create_bucket_configuration.and_then(|it| it.location_constraint);
         if let Some(constraint) = constraint.as_ref().map(BucketLocationConstraint::as_str)
@@ -133,7 +130,7 @@ impl S3 for Service {
             config.versioning = Versioning::Enabled;
             config.lock = Some(LockRule::default());
         }
-        self.0.buckets.create(&input.bucket, &user, &config).await?;
+        self.0.buckets.create(&input.bucket, &user, &config, settings).await?;
         let location = Some(format!("/{}", input.bucket));
         Ok(S3Response::new(CreateBucketOutput { location }))
     }
@@ -142,8 +139,7 @@ impl S3 for Service {
         &self,
         req: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        let user = self.0.user(&req.credentials).await?;
-        self.0.buckets.delete(&req.input.bucket, &user).await?;
+        self.0.buckets.delete(&req.input.bucket).await?;
         Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 
@@ -371,5 +367,102 @@ impl S3 for Service {
         req: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         self.0.list_multipart_uploads(req).await
+    }
+
+    async fn get_bucket_policy(
+        &self,
+        req: S3Request<dto::GetBucketPolicyInput>,
+    ) -> S3Result<S3Response<dto::GetBucketPolicyOutput>> {
+        self.0.get_bucket_policy(req).await
+    }
+    async fn put_bucket_policy(
+        &self,
+        req: S3Request<dto::PutBucketPolicyInput>,
+    ) -> S3Result<S3Response<dto::PutBucketPolicyOutput>> {
+        self.0.put_bucket_policy(req).await
+    }
+    async fn delete_bucket_policy(
+        &self,
+        req: S3Request<dto::DeleteBucketPolicyInput>,
+    ) -> S3Result<S3Response<dto::DeleteBucketPolicyOutput>> {
+        self.0.delete_bucket_policy(req).await
+    }
+    async fn get_bucket_policy_status(
+        &self,
+        req: S3Request<dto::GetBucketPolicyStatusInput>,
+    ) -> S3Result<S3Response<dto::GetBucketPolicyStatusOutput>> {
+        self.0.get_bucket_policy_status(req).await
+    }
+    async fn get_bucket_acl(
+        &self,
+        req: S3Request<dto::GetBucketAclInput>,
+    ) -> S3Result<S3Response<dto::GetBucketAclOutput>> {
+        self.0.get_bucket_acl(req).await
+    }
+    async fn put_bucket_acl(
+        &self,
+        req: S3Request<dto::PutBucketAclInput>,
+    ) -> S3Result<S3Response<dto::PutBucketAclOutput>> {
+        self.0.put_bucket_acl(req).await
+    }
+    async fn get_bucket_ownership_controls(
+        &self,
+        req: S3Request<dto::GetBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<dto::GetBucketOwnershipControlsOutput>> {
+        self.0.get_bucket_ownership_controls(req).await
+    }
+    async fn put_bucket_ownership_controls(
+        &self,
+        req: S3Request<dto::PutBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<dto::PutBucketOwnershipControlsOutput>> {
+        self.0.put_bucket_ownership_controls(req).await
+    }
+    async fn delete_bucket_ownership_controls(
+        &self,
+        req: S3Request<dto::DeleteBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<dto::DeleteBucketOwnershipControlsOutput>> {
+        self.0.delete_bucket_ownership_controls(req).await
+    }
+    async fn get_public_access_block(
+        &self,
+        req: S3Request<dto::GetPublicAccessBlockInput>,
+    ) -> S3Result<S3Response<dto::GetPublicAccessBlockOutput>> {
+        self.0.get_public_access_block(req).await
+    }
+    async fn put_public_access_block(
+        &self,
+        req: S3Request<dto::PutPublicAccessBlockInput>,
+    ) -> S3Result<S3Response<dto::PutPublicAccessBlockOutput>> {
+        self.0.put_public_access_block(req).await
+    }
+    async fn delete_public_access_block(
+        &self,
+        req: S3Request<dto::DeletePublicAccessBlockInput>,
+    ) -> S3Result<S3Response<dto::DeletePublicAccessBlockOutput>> {
+        self.0.delete_public_access_block(req).await
+    }
+    async fn get_bucket_request_payment(
+        &self,
+        req: S3Request<dto::GetBucketRequestPaymentInput>,
+    ) -> S3Result<S3Response<dto::GetBucketRequestPaymentOutput>> {
+        self.0.get_bucket_request_payment(req).await
+    }
+    async fn put_bucket_request_payment(
+        &self,
+        req: S3Request<dto::PutBucketRequestPaymentInput>,
+    ) -> S3Result<S3Response<dto::PutBucketRequestPaymentOutput>> {
+        self.0.put_bucket_request_payment(req).await
+    }
+    async fn get_object_acl(
+        &self,
+        req: S3Request<dto::GetObjectAclInput>,
+    ) -> S3Result<S3Response<dto::GetObjectAclOutput>> {
+        self.0.get_object_acl(req).await
+    }
+    async fn put_object_acl(
+        &self,
+        req: S3Request<dto::PutObjectAclInput>,
+    ) -> S3Result<S3Response<dto::PutObjectAclOutput>> {
+        self.0.put_object_acl(req).await
     }
 }

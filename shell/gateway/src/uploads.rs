@@ -12,6 +12,7 @@ use crate::objects::{
     PUT_MAX, condition, etag, kept_headers, key_of, made_version, owner, storage_class_of, tags_of_header,
     timestamp,
 };
+use crate::policies::Written;
 use crate::receive::{Incoming, Received, receive};
 use crate::send::send;
 use crate::service::Core;
@@ -20,7 +21,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use nacre_base::errno;
-use nacre_s3::acl::Acl;
 use nacre_s3::{
     Answer, Ask, Body, Change, Checksum, Entry, Head, Item, Object, PageRequest, Part, ReadCondition,
     Refusal, Tag, Upload, UploadReader, UploadState, Versioning,
@@ -99,10 +99,13 @@ impl Core {
             until: input.object_lock_retain_until_date,
             legal_hold: input.object_lock_legal_hold_status.map(|status| status.as_str().to_owned()),
         };
+        let Written { owner, acl } = self.written_by(&req.headers, &req.extensions, &bucket).await?;
+        drop(self.quotas.admit(&bucket, Some(&key), 0).await?);
         let upload = Upload {
             lock: lock.of_copy(&bucket)?,
             key: input.key.clone(),
-            owner: bucket.record.owner.clone(),
+            owner,
+            acl,
             initiated: now(),
             headers: kept_headers(&req.headers, input.metadata)?,
             tags: tags_of_header(input.tagging.as_deref())?,
@@ -110,7 +113,6 @@ impl Core {
             checksum: algorithm.unwrap_or(Algorithm::Crc64Nvme).name().to_owned(),
             is_full_object,
             bucket: bucket.record.id.clone(),
-            acl: Acl::default(),
         };
         let id = self.store.new_tag();
         let index = &self.store.existing().await?.index;
@@ -199,11 +201,13 @@ impl Core {
         let number = part_number(input.part_number)?;
         let upload = self.begun(id, &bucket, &input.key).await?;
         let default = Algorithm::parse(&upload.checksum).unwrap_or(Algorithm::Crc64Nvme);
+        let len = input.content_length.and_then(|len| u64::try_from(len).ok());
+        let _admitted = self.quotas.admit(&bucket, None, len.unwrap_or(0)).await?;
         let incoming = Incoming {
             stream: input.body,
             expected: Expected::of_headers(&req.headers, default)?,
             trailers: req.trailing_headers,
-            len: input.content_length.and_then(|len| u64::try_from(len).ok()),
+            len,
             owner: part_owner(id, &bucket, &input.key),
             may_inline: false,
             len_max: PUT_MAX,
@@ -256,6 +260,7 @@ impl Core {
             }
         };
         let default = Algorithm::parse(&upload.checksum).unwrap_or(Algorithm::Crc64Nvme);
+        let _admitted = self.quotas.admit(&bucket, None, range.end - range.start).await?;
         let incoming = Incoming {
             len: Some(range.end - range.start),
             stream: Some(send(&self.store, &source.head.body, range)),
@@ -319,6 +324,8 @@ impl Core {
         {
             return Err(s3_error!(BadDigest, "The checksum you specified did not match what we computed."));
         }
+        let total = chosen.iter().map(|part| part.size).sum();
+        let admitted = self.quotas.admit(&bucket, Some(&key), total).await?;
         let index = &self.store.existing().await?.index;
         match index.run(Upload::close(index.id(), id)).await {
             Err(failure) if failure.is_not_found() => return Err(no_such_upload()),
@@ -332,7 +339,7 @@ impl Core {
             size,
             mtime: now(),
             etag: format!("{}-{}", hex(Md5::checksum(&digests).as_ref()), chosen.len()),
-            owner: bucket.record.owner.clone(),
+            owner: state.upload.owner.clone(),
             storage_class: state.upload.storage_class.clone(),
             checksum: checksum.as_ref().map(|it| it.algorithm.clone()).unwrap_or_default(),
             ..Entry::default()
@@ -357,7 +364,10 @@ impl Core {
             keeps: versioning == Versioning::Enabled,
         });
         let version = match bucket.index.ask(put).await {
-            Ok(answer) => made_version(versioning, &answer),
+            Ok(answer) => {
+                admitted.keep();
+                made_version(versioning, &answer)
+            }
             Err(refusal @ (Refusal::PreconditionFailed | Refusal::NoSuchKey)) => {
                 let reopen = index.run(Upload::reopen(index.id(), id)).await;
                 reopen.map_err(|failure| errors::of_failure(&failure))?;

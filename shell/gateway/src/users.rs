@@ -1,31 +1,21 @@
-//! Users and their keys.
-//!
-//! The pool has an object `user.ID` for each user and `key.ACCESS` for each access key. Secrets are encrypted
-//! with a key of the gateways' own, which is in the monitors' store: what reads the pool alone cannot use it.
+//! Who sends a request: users by their access keys, and sessions by their tokens.
 
+use crate::accounts::{Accounts, Key};
 use crate::errors;
-use crate::store::{Pools, Store, read_record};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use nacre_base::errno;
+use crate::sessions::{Session, Sessions, is_of_session};
+use crate::store::Store;
 use nacre_rados::Failure;
-use nacre_s3::{MAX_BUCKETS, User};
-use nacre_wire::{from_slice, to_vec};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom, SystemRandom};
+use nacre_s3::access::Sender;
+use nacre_s3::policy::{Kind, Policy, Principal};
+use nacre_s3::{MAX_BUCKETS, SubuserAccess, User};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3Result, s3_error};
-use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
 
-/// Where the monitors keep the key of the gateways.
-const KEY_OF_GATEWAYS: &str = "s3/key";
-/// How long a key is used without looking whether it still exists.
-const FRESH: Duration = Duration::from_secs(30);
+/// How long a key and its user are used without looking whether they are still the same.
+const FRESH: Duration = Duration::from_secs(2);
 /// Keys that are remembered.
 const KNOWN_MAX: usize = 10_000;
 
@@ -55,28 +45,100 @@ impl FirstUser {
 /// Whose key it is.
 #[derive(Clone)]
 struct Known {
-    user: String,
+    user: Arc<User>,
+    subuser: Option<String>,
     secret: SecretKey,
     since: Instant,
 }
 
+/// Who sends a request, and in whose name.
+#[derive(Clone)]
+pub struct Identity {
+    pub sender: Sender,
+    /// Who owns what the request makes. None of anonymous requests.
+    pub owner: Option<Arc<User>>,
+}
+
+impl Identity {
+    /// A request without a signature.
+    pub fn anonymous() -> Identity {
+        Identity { sender: Sender::anonymous(), owner: None }
+    }
+
+    /// The id of the user that owns what the request makes; `anonymous` if there is none.
+    pub fn owner_id(&self) -> &str {
+        self.owner.as_ref().map_or("anonymous", |owner| &owner.id)
+    }
+}
+
 /// Finds users by their access keys.
 pub struct Users {
-    store: Arc<Store>,
+    pub accounts: Arc<Accounts>,
+    pub sessions: Sessions,
     first: Option<FirstUser>,
     known: Mutex<HashMap<String, Known>>,
-    cipher: OnceCell<LessSafeKey>,
+}
+
+fn failed(failure: Failure) -> S3Error {
+    errors::of_failure(&failure)
+}
+
+fn unknown_key() -> S3Error {
+    s3_error!(InvalidAccessKeyId, "The AWS access key ID you provided does not exist in our records.")
 }
 
 impl Users {
     /// Knows no key yet.
     pub fn new(store: Arc<Store>, first: Option<FirstUser>) -> Users {
-        Users { store, first, known: Mutex::default(), cipher: OnceCell::new() }
+        let accounts = Arc::new(Accounts::new(store));
+        Users { sessions: Sessions::new(accounts.clone()), accounts, first, known: Mutex::default() }
     }
 
-    /// The user whose access key it is.
-    pub async fn user_of(&self, access_key: &str) -> S3Result<String> {
-        self.find(access_key).await.map(|known| known.user)
+    /// Who sends a request with this key, and this token if it has one.
+    pub async fn identify(&self, access_key: &str, token: Option<&str>) -> S3Result<Identity> {
+        let identity = match (is_of_session(access_key), token) {
+            (true, Some(token)) => self.of_session(self.sessions.open(access_key, token).await?).await?,
+            (true, None) => return Err(unknown_key()),
+            (false, Some(_)) => return Err(errors::invalid_token()),
+            (false, None) => {
+                let known = self.find(access_key).await?;
+                let mut identity = of_user(known.user)?;
+                if let Some(subuser) = &known.subuser {
+                    let owner = identity.owner.as_ref();
+                    let access = owner.and_then(|user| user.subusers.get(subuser)).copied();
+                    let access = access.unwrap_or(SubuserAccess::None);
+                    (identity.sender.may_read, identity.sender.may_write) =
+                        (access.may_read(), access.may_write());
+                }
+                identity
+            }
+        };
+        match &identity.owner {
+            Some(owner) if owner.is_suspended => Err(errors::user_suspended()),
+            _ => Ok(identity),
+        }
+    }
+
+    async fn of_session(&self, session: Session) -> S3Result<Identity> {
+        let owner = self.accounts.user(&session.owner).await.map_err(failed)?.ok_or_else(unknown_key)?.user;
+        let limits = session.limits()?;
+        let mut identity = match session.role {
+            None => of_user(Arc::new(owner))?,
+            Some((role, name)) => {
+                let role = self.sessions.role(&role).await?.ok_or_else(unknown_key)?;
+                let policies = parse_all(role.policies.values())?;
+                let principal = Principal::Role { tenant: role.tenant, role: role.name, session: name };
+                let sender = Sender { principal, policies, ..Sender::anonymous() };
+                Identity { sender, owner: Some(Arc::new(owner)) }
+            }
+        };
+        identity.sender.limits = limits;
+        Ok(identity)
+    }
+
+    /// Forgets what is known of keys, since users were changed.
+    pub fn forget(&self) {
+        self.known.lock().expect("no code panics with it").clear();
     }
 
     async fn find(&self, access_key: &str) -> S3Result<Known> {
@@ -84,12 +146,10 @@ impl Users {
         if let Some(known) = known.filter(|known| known.since.elapsed() < FRESH) {
             return Ok(known);
         }
-        let found = self.load(access_key).await.map_err(|failure| errors::of_failure(&failure))?;
-        let unknown = || {
-            s3_error!(InvalidAccessKeyId, "The AWS access key ID you provided does not exist in our records.")
-        };
-        let (user, secret) = found.ok_or_else(unknown)?;
-        let found = Known { user, secret: SecretKey::from(secret), since: Instant::now() };
+        let since = Instant::now();
+        let (key, user) = self.load(access_key).await.map_err(failed)?.ok_or_else(unknown_key)?;
+        let secret = SecretKey::from(key.secret);
+        let found = Known { user: Arc::new(user), subuser: key.subuser, secret, since };
         let mut known = self.known.lock().expect("no code panics with it");
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -98,32 +158,26 @@ impl Users {
         Ok(found)
     }
 
-    /// User and secret; none if there is no such key.
-    async fn load(&self, access_key: &str) -> Result<Option<(String, String)>, Failure> {
+    /// A key and its user; none if there is no such key.
+    async fn load(&self, access_key: &str) -> Result<Option<(Key, User)>, Failure> {
         if access_key.is_empty() || access_key.len() > 128 {
             return Ok(None);
         }
         let first = self.first.as_ref().filter(|first| first.access_key == access_key);
-        let pools = match self.store.find_pools().await? {
-            Some(pools) => pools,
-            None if first.is_some() => self.store.pools().await?,
-            None => return Ok(None),
+        let key = match (self.accounts.key(access_key).await?, first) {
+            (Some(key), _) => key,
+            (None, Some(first)) => self.create(first).await?,
+            (None, None) => return Ok(None),
         };
-        let name = format!("key.{access_key}");
-        match (read_record(&pools.meta, name).await?, first) {
-            (Some(record), _) => {
-                let (user, sealed): (String, Bytes) = from_slice(&record).map_err(unreadable)?;
-                Ok(Some((user, self.open(access_key, &sealed).await?)))
-            }
-            (None, Some(first)) => {
-                self.create(pools, first).await?;
-                Ok(Some((first.id.clone(), first.secret_key.clone())))
-            }
-            (None, None) => Ok(None),
-        }
+        // A key that its user does not have any more is left over from something that was interrupted.
+        let user = self.accounts.user(&key.user).await?.map(|found| found.user);
+        Ok(user.filter(|user| user.access_keys.iter().any(|own| own == access_key)).map(|user| (key, user)))
     }
 
-    async fn create(&self, pools: &Pools, first: &FirstUser) -> Result<(), Failure> {
+    /// Makes the first user, or gives it this key.
+    async fn create(&self, first: &FirstUser) -> Result<Key, Failure> {
+        let key = Key { user: first.id.clone(), subuser: None, secret: first.secret_key.clone() };
+        self.accounts.put_key(&first.access_key, &key).await?;
         let user = User {
             id: first.id.clone(),
             display_name: first.id.clone(),
@@ -131,68 +185,29 @@ impl Users {
             access_keys: vec![first.access_key.clone()],
             ..User::default()
         };
-        let sealed = self.seal(&first.access_key, &first.secret_key).await?;
-        pools.meta.write_full(format!("user.{}", user.id), to_vec(&user)).await?;
-        let record = to_vec(&(first.id.clone(), sealed));
-        pools.meta.write_full(format!("key.{}", first.access_key), record).await
-    }
-
-    /// The key of all gateways of the cluster, made by the first of them.
-    async fn cipher(&self) -> Result<&LessSafeKey, Failure> {
-        let make = async || {
-            let get = json!({ "prefix": "config-key get", "key": KEY_OF_GATEWAYS }).to_string();
-            let text = match self.store.client().mon_command(get.clone(), "").await {
-                Ok(output) => output.output,
-                Err(failure) if failure.is_not_found() => {
-                    let mut bytes = [0; 32];
-                    fill(&mut bytes)?;
-                    let set = json!({
-                        "prefix": "config-key set",
-                        "key": KEY_OF_GATEWAYS,
-                        "val": STANDARD.encode(bytes),
-                    });
-                    self.store.client().mon_command(set.to_string(), "").await?;
-                    // Another gateway may have been at it too: what is there now counts.
-                    self.store.client().mon_command(get, "").await?.output
+        if !self.accounts.create(&user).await? {
+            let add = |user: &mut User| {
+                if !user.access_keys.contains(&first.access_key) {
+                    user.access_keys.push(first.access_key.clone());
                 }
-                Err(failure) => return Err(failure),
+                Ok::<(), Failure>(())
             };
-            let bytes = STANDARD.decode(text.trim_ascii()).map_err(unreadable)?;
-            let key = UnboundKey::new(&AES_256_GCM, &bytes).map_err(unreadable)?;
-            Ok(LessSafeKey::new(key))
-        };
-        self.cipher.get_or_try_init(make).await
-    }
-
-    async fn seal(&self, access_key: &str, secret: &str) -> Result<Bytes, Failure> {
-        let cipher = self.cipher().await?;
-        let mut nonce = [0; NONCE_LEN];
-        fill(&mut nonce)?;
-        let mut sealed = secret.as_bytes().to_vec();
-        let aad = Aad::from(access_key.as_bytes());
-        cipher
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed)
-            .map_err(unreadable)?;
-        Ok([&nonce[..], &sealed].concat().into())
-    }
-
-    async fn open(&self, access_key: &str, sealed: &[u8]) -> Result<String, Failure> {
-        let cipher = self.cipher().await?;
-        let (nonce, sealed) = sealed.split_first_chunk().ok_or_else(|| unreadable("a short secret"))?;
-        let mut sealed = sealed.to_vec();
-        let aad = Aad::from(access_key.as_bytes());
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let secret = cipher.open_in_place(nonce, aad, &mut sealed).map_err(unreadable)?;
-        String::from_utf8(secret.to_vec()).map_err(unreadable)
+            self.accounts.update(&first.id, add).await?;
+        }
+        Ok(key)
     }
 }
 
-fn fill(bytes: &mut [u8]) -> Result<(), Failure> {
-    SystemRandom::new().fill(bytes).map_err(|_| Failure::new(errno::EIO, "no random numbers"))
+/// A user with all its rights.
+fn of_user(user: Arc<User>) -> S3Result<Identity> {
+    let policies = parse_all(user.policies.values())?;
+    let sender = Sender { policies, ..Sender::user(&user.id) };
+    Ok(Identity { sender, owner: Some(user) })
 }
 
-fn unreadable(error: impl std::fmt::Display) -> Failure {
-    Failure::new(errno::EIO, format!("a key cannot be read: {error}"))
+/// Policies that were checked when they were attached. One that cannot be read any more could deny something.
+fn parse_all<'a>(documents: impl Iterator<Item = &'a String>) -> S3Result<Vec<Policy>> {
+    documents.map(|document| Policy::parse(document, Kind::Identity).map_err(errors::corrupt)).collect()
 }
 
 /// Keys for requests' signatures.
@@ -201,6 +216,9 @@ pub struct Auth(pub Arc<Users>);
 #[async_trait::async_trait]
 impl S3Auth for Auth {
     async fn get_secret_key(&self, access_key: &str) -> Result<SecretKey, S3Error> {
+        if is_of_session(access_key) {
+            return self.0.sessions.secret(access_key).await;
+        }
         self.0.find(access_key).await.map(|known| known.secret)
     }
 }

@@ -34,7 +34,7 @@ impl OpenBucket {
 }
 
 /// An answer that the version is a delete marker.
-fn is_marker(version: VersionId, mtime: u64, is_named: bool) -> S3Error {
+pub fn is_marker(version: VersionId, mtime: u64, is_named: bool) -> S3Error {
     let mut headers = HeaderMap::new();
     headers.insert(DELETE_MARKER, HeaderValue::from_static("true"));
     if let Ok(version) = HeaderValue::try_from(version.to_string()) {

@@ -3,6 +3,7 @@
 use super::cells::Cells;
 use super::versions::{New, Place, Stop, Versions, remove};
 use super::{Answer, Refusal};
+use crate::acl::Acl;
 use crate::condition::{Condition, Unmet};
 use crate::leaf::{
     Garbage, LeafRange, entry_key, garbage_key, head_key, history_key, old_head_key, old_key, upload_key,
@@ -59,6 +60,7 @@ pub enum Revision {
     Tags(BTreeMap<String, String>),
     Retention { new: Option<Retention>, view: LockView },
     LegalHold(bool),
+    Acl(Acl),
 }
 
 impl Revision {
@@ -72,6 +74,7 @@ impl Revision {
                 head.lock.retention = new.clone();
             }
             Revision::LegalHold(held) => head.lock.legal_hold = Some(*held),
+            Revision::Acl(acl) => head.acl = acl.clone(),
         }
         Ok(())
     }

@@ -7,19 +7,23 @@ use crate::cluster::Cluster;
 use crate::files::write_secret;
 use crate::fleet;
 use crate::folder::Layout;
-
 use crate::log;
 use crate::processes::{self, LockFile};
 use crate::size::Size;
 use crate::stop_signals::StopSignals;
+use admin::{Bucket, Caps, Key, Quota, Subuser, User};
 use anyhow::{Context, Result};
 use nacre_gateway::{FirstUser, Gateway, Options};
 use nacre_rados::{Config, RadosClient};
+use roles::{Role, RolePolicy};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
+
+mod admin;
+mod roles;
 
 /// The name of the process in a folder.
 pub const GATEWAY: &str = "s3";
@@ -34,7 +38,34 @@ pub enum Command {
     /// Serve a cluster's objects over HTTP, in the foreground.
     ///
     /// Any number of gateways serve the same buckets. The cluster can be a Ceph cluster.
-    Serve(Serve),
+    Serve(Box<Serve>),
+    /// Users of the gateways.
+    User(Admin<User>),
+    /// Further keys of users.
+    Key(Admin<Key>),
+    /// Keys with fewer rights.
+    Subuser(Admin<Subuser>),
+    /// What users may administer.
+    Caps(Admin<Caps>),
+    /// Limits of what users and buckets may have.
+    Quota(Admin<Quota>),
+    /// Buckets of all users.
+    Bucket(Admin<Bucket>),
+    /// Rights that others may take for a time.
+    Role(Admin<Role>),
+    /// Print what the gateway has, and what it does not have.
+    Features,
+    /// Policies of roles.
+    RolePolicy(Admin<RolePolicy>),
+}
+
+/// A command that administers a cluster.
+#[derive(clap::Args)]
+pub struct Admin<C: clap::Subcommand> {
+    #[command(flatten)]
+    cluster: admin::Cluster,
+    #[command(subcommand)]
+    command: C,
 }
 
 /// `nacre s3 serve`
@@ -55,6 +86,9 @@ pub struct Serve {
     /// The name of the region that clients are told.
     #[arg(long, value_name = "NAME", default_value = REGION_DEFAULT)]
     region: String,
+    /// Domain under which buckets are found as `BUCKET.DOMAIN`. May be given several times.
+    #[arg(long = "domain", value_name = "NAME")]
+    domains: Vec<String>,
     /// Memory for bodies on their way.
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     memory: Size,
@@ -69,9 +103,51 @@ pub struct Serve {
     lc_debug_interval: Option<u64>,
 }
 
-/// Runs until a signal comes.
+/// Carries out a command.
 pub fn run(command: &Command) -> Result<()> {
-    let Command::Serve(arguments) = command;
+    let (cluster, asked) = match command {
+        Command::Serve(arguments) => return run_gateway(arguments),
+        Command::Features => {
+            print_features();
+            return Ok(());
+        }
+        Command::User(it) => (&it.cluster, it.command.asked()),
+        Command::Key(it) => (&it.cluster, it.command.asked()),
+        Command::Subuser(it) => (&it.cluster, it.command.asked()),
+        Command::Caps(it) => (&it.cluster, it.command.asked()),
+        Command::Quota(it) => (&it.cluster, it.command.asked()?),
+        Command::Bucket(it) => (&it.cluster, it.command.asked()),
+        Command::Role(it) => (&it.cluster, it.command.asked()),
+        Command::RolePolicy(it) => (&it.cluster, it.command.asked()),
+    };
+    let conf = match &cluster.data {
+        Some(data) => Layout::open(data)?.0.ceph_conf(),
+        None => cluster.conf.clone(),
+    };
+    admin::run(Config::read(conf, &cluster.name)?, asked)
+}
+
+fn print_features() {
+    let width = nacre_gateway::FEATURES.iter().map(|feature| feature.name.chars().count()).max();
+    let mut area = "";
+    for feature in nacre_gateway::FEATURES {
+        if feature.area != area {
+            area = feature.area;
+            println!("{area}");
+        }
+        let line = format!(
+            "  {:width$}  {:6}  {}",
+            feature.name,
+            feature.support.name(),
+            feature.note,
+            width = width.unwrap_or_default()
+        );
+        println!("{}", line.trim_end());
+    }
+}
+
+/// Runs until a signal comes.
+fn run_gateway(arguments: &Serve) -> Result<()> {
     log::to_stderr();
     let folder = arguments.data.as_ref().map(|data| Layout::open(data)).transpose()?;
     let conf = folder.as_ref().map_or(arguments.conf.clone(), |(layout, _)| layout.ceph_conf());
@@ -84,6 +160,7 @@ pub fn run(command: &Command) -> Result<()> {
     let options = Options {
         listen,
         region: arguments.region.clone(),
+        domains: arguments.domains.clone(),
         memory: arguments.memory.0,
         connections_max: CONNECTIONS_MAX,
         grace: Duration::from_secs(arguments.grace),

@@ -1,0 +1,475 @@
+//! Whether a request may be carried out, before anything of it is read but its head.
+//!
+//! `nacre_s3::access` decides. This module finds what the decision is made on: who sends the request, the
+//! bucket's settings, the values of condition keys, and the object's list where it matters.
+
+use crate::buckets::{Buckets, OpenBucket};
+use crate::errors;
+use crate::listing::percent_decode;
+use crate::objects::{key_of, tags_of_header};
+use crate::users::{Identity, Users};
+use crate::versions::{is_marker, version_of};
+use hyper::header::{HeaderMap, HeaderValue, REFERER, USER_AGENT};
+use hyper::http::Extensions;
+use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
+use nacre_s3::policy::{Context, Policy, Principal};
+use nacre_s3::{Action, Answer, Ask, Object, Refusal};
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::dto::{CopySource, DeleteObjectsInput};
+use s3s::{S3Error, S3Request, S3Result, s3_error};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Who must own the bucket of a request, and that of a copy's source.
+const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
+const BYPASS: &str = "x-amz-bypass-governance-retention";
+/// The name in the table of actions for what that header asks.
+const BYPASS_OPERATION: &str = "BypassGovernanceRetention";
+const TOKEN: &str = "x-amz-security-token";
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub address: IpAddr,
+    pub is_encrypted: bool,
+}
+
+/// What was found out about a request that may be carried out.
+#[derive(Clone)]
+pub struct Granted {
+    pub identity: Identity,
+    /// The values of condition keys.
+    context: Arc<Context>,
+}
+
+/// Of a DeleteObjects: positions of the objects that must not be deleted.
+#[derive(Clone, Default)]
+pub struct DeniedDeletes(pub BTreeSet<usize>);
+
+/// What is known of a request; none of one that no check was made of.
+pub fn granted(extensions: &Extensions) -> S3Result<&Granted> {
+    extensions.get::<Granted>().ok_or_else(|| errors::internal("a request was not checked"))
+}
+
+/// What is set on a bucket about access.
+pub fn settings(bucket: &OpenBucket) -> S3Result<BucketAccess> {
+    BucketAccess::decode(&bucket.config.others).map_err(errors::corrupt)
+}
+
+fn denied() -> S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}
+
+/// Checks all requests.
+pub struct Access {
+    pub users: Arc<Users>,
+    pub buckets: Arc<Buckets>,
+    pub region: String,
+}
+
+/// An object, and the version of it if one is named.
+#[derive(Clone, Copy, Default)]
+struct At<'a> {
+    key: &'a str,
+    version: Option<&'a str>,
+}
+
+/// A bucket as a decision needs it.
+struct Opened {
+    bucket: OpenBucket,
+    access: BucketAccess,
+    policy: Option<Policy>,
+}
+
+impl Opened {
+    fn as_asked(&self) -> access::Bucket<'_> {
+        access::Bucket {
+            name: &self.bucket.record.name,
+            owner: &self.bucket.record.owner,
+            access: &self.access,
+            policy: self.policy.as_ref(),
+        }
+    }
+}
+
+impl Access {
+    /// Who sends a request with these credentials.
+    async fn identify(&self, access_key: Option<&str>, request: &Head<'_>) -> S3Result<Identity> {
+        let token = request.header(TOKEN).map(str::to_owned).or_else(|| request.parameter(TOKEN));
+        match access_key {
+            Some(access_key) => self.users.identify(access_key, token.as_deref()).await,
+            None => Ok(Identity::anonymous()),
+        }
+    }
+
+    async fn open(&self, name: &str) -> S3Result<Opened> {
+        let bucket = self.buckets.of_any_user(name).await?.ok_or_else(errors::no_such_bucket)?;
+        let access = settings(&bucket)?;
+        let policy = access.read_policy(name).map_err(errors::corrupt)?;
+        Ok(Opened { bucket, access, policy })
+    }
+
+    /// Decides on one action, with the object's list and tags if they matter.
+    async fn may(
+        &self,
+        identity: &Identity,
+        action: Action,
+        at: Option<At<'_>>,
+        opened: &Opened,
+        context: &Context,
+    ) -> S3Result<bool> {
+        let key = at.map(|at| at.key);
+        let at = at.unwrap_or_default();
+        let policies = opened.policy.iter().chain(&identity.sender.policies).chain(&identity.sender.limits);
+        let needs_tags = key.is_some() && policies.into_iter().any(Policy::asks_for_object_tags);
+        let mut with_tags;
+        let (mut object, mut context) = (None, context);
+        if needs_tags {
+            object = Some(self.object(opened, at).await?);
+            with_tags = context.clone();
+            if let Some(Ok(object)) = &object {
+                for (name, value) in &object.head.tags {
+                    with_tags.set(&format!("s3:ExistingObjectTag/{name}"), value.clone());
+                }
+            }
+            context = &with_tags;
+        }
+        let sender = &identity.sender;
+        match decide(sender, action, key, &opened.as_asked(), None, context) {
+            Verdict::Allowed => return Ok(true),
+            Verdict::Denied => return Ok(false),
+            Verdict::AskObject => {}
+        }
+        let object = match object {
+            Some(object) => object,
+            None => self.object(opened, at).await?,
+        };
+        match &object {
+            Ok(object) => {
+                let list = ObjectOwner { owner: &object.entry.owner, acl: &object.head.acl };
+                let verdict = decide(sender, action, key, &opened.as_asked(), Some(list), context);
+                Ok(verdict == Verdict::Allowed)
+            }
+            // Only who may list the bucket is told that there is no such object.
+            Err(refusal) => {
+                let list = Action::of_operation("ListObjects", false);
+                match decide(sender, list, None, &opened.as_asked(), None, context) {
+                    Verdict::Allowed => Err(match refusal {
+                        Refusal::DeleteMarker { version, mtime } => {
+                            is_marker(*version, *mtime, at.version.is_some())
+                        }
+                        refusal => errors::of_refusal(refusal),
+                    }),
+                    _ => Ok(false),
+                }
+            }
+        }
+    }
+
+    /// The object, or why there is none.
+    async fn object(&self, opened: &Opened, at: At<'_>) -> S3Result<Result<Object, Refusal>> {
+        let key = key_of(at.key)?;
+        let ask = match version_of(at.version)? {
+            Some(version) => Ask::GetVersion { key, version },
+            None => Ask::Get { key },
+        };
+        match opened.bucket.index.ask(ask).await {
+            Ok(Answer::Object(object)) => Ok(Ok(*object)),
+            Ok(_) => Err(errors::internal("an object was not answered with an object")),
+            Err(refusal @ (Refusal::NoSuchKey | Refusal::NoSuchVersion | Refusal::DeleteMarker { .. })) => {
+                Ok(Err(refusal))
+            }
+            Err(refusal) => Err(errors::of_refusal(&refusal)),
+        }
+    }
+
+    /// The source of a copy must be readable.
+    async fn check_source(&self, identity: &Identity, request: &Head<'_>, context: &Context) -> S3Result<()> {
+        let Some(source) = request.header("x-amz-copy-source") else { return Ok(()) };
+        let invalid = || s3_error!(InvalidArgument, "Copy Source must mention the source bucket and key");
+        let CopySource::Bucket { bucket, key, version_id } =
+            CopySource::parse(source).map_err(|_| invalid())?
+        else {
+            return Err(s3_error!(NotImplemented, "access points are not supported"));
+        };
+        let opened = self.open(&bucket).await?;
+        request.check_owner(EXPECTED_SOURCE_OWNER, &opened.bucket)?;
+        let action = Action::of_operation("GetObject", version_id.is_some());
+        let at = At { key: &key, version: version_id.as_deref() };
+        match self.may(identity, action, Some(at), &opened, context).await? {
+            true => Ok(()),
+            false => Err(denied()),
+        }
+    }
+}
+
+/// The head of a request.
+struct Head<'a> {
+    headers: &'a HeaderMap,
+    query: Vec<(String, String)>,
+}
+
+impl<'a> Head<'a> {
+    fn new(headers: &'a HeaderMap, query: Option<&str>) -> Head<'a> {
+        let decode = |text: &str| percent_decode(&text.replace('+', " ")).unwrap_or_else(|| text.to_owned());
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let query = pairs.map(|(name, value)| (decode(name), decode(value))).collect();
+        Head { headers, query }
+    }
+
+    fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())
+    }
+
+    /// A parameter of the URL, whatever the case of its name.
+    fn parameter(&self, name: &str) -> Option<String> {
+        let found = self.query.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.clone())
+    }
+
+    fn check_owner(&self, header: &str, bucket: &OpenBucket) -> S3Result<()> {
+        match self.headers.get(header) {
+            Some(owner) if owner.as_bytes() != bucket.record.owner.as_bytes() => Err(denied()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The actions that headers of an operation need besides its own: locks, and the removal of locks.
+    fn besides(&self, operation: &str) -> Vec<Action> {
+        let mut names = Vec::new();
+        if matches!(operation, "DeleteObject" | "PutObjectRetention") && bypasses(self.headers) {
+            names.push(BYPASS_OPERATION);
+        }
+        if matches!(operation, "PutObject" | "CopyObject" | "CreateMultipartUpload") {
+            let has = |name: &str| self.headers.contains_key(name);
+            if has("x-amz-object-lock-mode") || has("x-amz-object-lock-retain-until-date") {
+                names.push("PutObjectRetention");
+            }
+            if has("x-amz-object-lock-legal-hold") {
+                names.push("PutObjectLegalHold");
+            }
+        }
+        names.into_iter().map(|name| Action::of_operation(name, false)).collect()
+    }
+
+    /// The values of condition keys.
+    fn context(&self, identity: &Identity, peer: Option<Peer>, region: &str) -> Context {
+        let mut context = Context::default();
+        let now = OffsetDateTime::now_utc();
+        context.set("aws:CurrentTime", now.format(&Rfc3339).unwrap_or_default());
+        context.set("aws:EpochTime", now.unix_timestamp().to_string());
+        context.set("aws:RequestedRegion", region);
+        if let Some(peer) = peer {
+            context.set("aws:SourceIp", peer.address.to_canonical().to_string());
+            context.set("aws:SecureTransport", peer.is_encrypted.to_string());
+        }
+        for (key, header) in [("aws:UserAgent", USER_AGENT), ("aws:Referer", REFERER)] {
+            if let Some(value) = self.header(header.as_str()) {
+                context.set(key, value);
+            }
+        }
+        let principal = &identity.sender.principal;
+        if let Some(arn) = principal.arn() {
+            context.set("aws:PrincipalArn", arn);
+        }
+        if let Some(tenant) = principal.tenant() {
+            context.set("aws:PrincipalAccount", tenant);
+        }
+        let kind = match principal {
+            Principal::Anonymous => "Anonymous",
+            Principal::User { name, .. } => {
+                context.set("aws:username", name.clone());
+                "User"
+            }
+            Principal::Role { .. } => "AssumedRole",
+        };
+        context.set("aws:PrincipalType", kind);
+        let id = match principal {
+            Principal::Role { role, session, .. } => format!("{role}:{session}"),
+            principal => principal.user_id().unwrap_or_else(|| "anonymous".to_owned()),
+        };
+        context.set("aws:userid", id);
+        self.signature(&mut context, now);
+        for (name, value) in self.headers {
+            // Condition keys have the names of headers.
+            let name = name.as_str();
+            if (name.starts_with("x-amz-") || name == "if-match" || name == "if-none-match")
+                && let Ok(value) = value.to_str()
+            {
+                context.set(&format!("s3:{name}"), value);
+            }
+        }
+        for name in ["prefix", "delimiter", "max-keys", "versionId"] {
+            if let Some(value) = self.parameter(name) {
+                context.set(&format!("s3:{name}"), value);
+            }
+        }
+        for (name, value) in tags_of_header(self.header("x-amz-tagging")).unwrap_or_default() {
+            context.set("s3:RequestObjectTagKeys", name.clone());
+            context.set(&format!("s3:RequestObjectTag/{name}"), value);
+        }
+        context
+    }
+
+    fn signature(&self, context: &mut Context, now: OffsetDateTime) {
+        let is_presigned = self.parameter("X-Amz-Signature").is_some();
+        if is_presigned || self.headers.contains_key(hyper::header::AUTHORIZATION) {
+            context.set("s3:signatureversion", "AWS4-HMAC-SHA256");
+            let kind = if is_presigned { "REST-QUERY-STRING" } else { "REST-HEADER" };
+            context.set("s3:authType", kind);
+        }
+        if let Some(signed) = self.parameter("X-Amz-Date").as_deref().and_then(basic_time) {
+            context.set("s3:signatureAge", (now - signed).whole_milliseconds().to_string());
+        }
+    }
+}
+
+/// Whether a request asks to remove objects or retentions that governance mode protects.
+fn bypasses(headers: &HeaderMap) -> bool {
+    headers.get_all(BYPASS).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"false"))
+}
+
+/// From `20260102T030405Z`.
+fn basic_time(text: &str) -> Option<OffsetDateTime> {
+    let digits: Vec<&str> = [0..4, 4..6, 6..8, 9..11, 11..13, 13..15]
+        .into_iter()
+        .map(|at| text.get(at))
+        .collect::<Option<_>>()?;
+    let [year, month, day, hour, minute, second] = digits[..] else { return None };
+    OffsetDateTime::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z"), &Rfc3339).ok()
+}
+
+#[async_trait::async_trait]
+impl S3Access for Access {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let (headers, uri) = (cx.headers().clone(), cx.uri().clone());
+        let request = Head::new(&headers, uri.query());
+        let access_key = cx.credentials().map(|credentials| credentials.access_key.clone());
+        let identity = self.identify(access_key.as_deref(), &request).await?;
+        let peer = cx.extensions_mut().get::<Peer>().copied();
+        let mut context = request.context(&identity, peer, &self.region);
+        let has_version = request.parameter("versionId").is_some();
+        let action = Action::of_operation(cx.s3_op().name(), has_version);
+        let path = cx.s3_path();
+        let (name, key) =
+            (path.get_bucket_name().map(str::to_owned), path.get_object_key().map(str::to_owned));
+        match (&name, action.is_of_service()) {
+            (name, true) => {
+                if !access::decide_service(&identity.sender, action, name.as_deref(), &context) {
+                    return Err(denied());
+                }
+            }
+            (None, false) => return Err(denied()),
+            (Some(name), false) => {
+                let opened = self.open(name).await?;
+                context
+                    .set("s3:ResourceAccount", nacre_s3::policy::split_tenant(&opened.bucket.record.owner).0);
+                request.check_owner(EXPECTED_OWNER, &opened.bucket)?;
+                // Each object of a DeleteObjects is decided on when its name is known.
+                let is_decided_later = cx.s3_op().name() == "DeleteObjects";
+                if !is_decided_later {
+                    let version = request.parameter("versionId");
+                    let at = key.as_deref().map(|key| At { key, version: version.as_deref() });
+                    let besides = request.besides(cx.s3_op().name());
+                    for action in std::iter::once(action).chain(besides) {
+                        if !self.may(&identity, action, at, &opened, &context).await? {
+                            return Err(denied());
+                        }
+                    }
+                }
+                let is_owner =
+                    identity.sender.principal.user_id().as_deref() == Some(&*opened.bucket.record.owner);
+                if opened.access.requester_pays && !is_owner {
+                    let agrees = request.header("x-amz-request-payer") == Some("requester")
+                        || request.parameter("x-amz-request-payer").as_deref() == Some("requester");
+                    if !agrees || identity.owner.is_none() {
+                        return Err(denied());
+                    }
+                }
+                self.check_source(&identity, &request, &context).await?;
+            }
+        }
+        let granted = Granted { identity, context: Arc::new(context) };
+        cx.extensions_mut().insert(granted);
+        Ok(())
+    }
+
+    async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
+        let Granted { identity, context } = granted(&req.extensions)?.clone();
+        let opened = self.open(&req.input.bucket).await?;
+        let bypass = bypasses(&req.headers).then(|| Action::of_operation(BYPASS_OPERATION, false));
+        let mut denied_deletes = DeniedDeletes::default();
+        for (position, object) in req.input.delete.objects.iter().enumerate() {
+            let delete = Action::of_operation("DeleteObject", object.version_id.is_some());
+            let at = At { key: &object.key, version: object.version_id.as_deref() };
+            for action in std::iter::once(delete).chain(bypass) {
+                if !self.may(&identity, action, Some(at), &opened, &context).await? {
+                    denied_deletes.0.insert(position);
+                }
+            }
+        }
+        if identity.owner.is_none() && denied_deletes.0.len() == req.input.delete.objects.len() {
+            return Err(denied());
+        }
+        req.extensions.insert(denied_deletes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_and_their_removal_need_actions_of_their_own() {
+        let names = |operation: &str, headers: &[(&'static str, &'static str)]| -> Vec<&str> {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(*name, HeaderValue::from_static(value));
+            }
+            Head::new(&map, None).besides(operation).iter().map(|action| action.name).collect()
+        };
+        let bypass = [(BYPASS, "true")];
+        assert_eq!(names("DeleteObject", &bypass), ["s3:BypassGovernanceRetention"]);
+        assert_eq!(names("PutObjectRetention", &bypass), ["s3:BypassGovernanceRetention"]);
+        assert!(names("DeleteObject", &[(BYPASS, "false")]).is_empty());
+        assert!(names("GetObject", &bypass).is_empty());
+        let locks = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-legal-hold", "ON")];
+        assert_eq!(names("PutObject", &locks), ["s3:PutObjectRetention", "s3:PutObjectLegalHold"]);
+        assert_eq!(names("CopyObject", &locks[..1]), ["s3:PutObjectRetention"]);
+    }
+
+    #[test]
+    fn conditions_are_decided_on_headers_and_parameters() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-acl", HeaderValue::from_static("private"));
+        headers.insert("x-amz-tagging", HeaderValue::from_static("a=1&b=x%20y"));
+        headers.insert("user-agent", HeaderValue::from_static("test"));
+        let query = "prefix=a%2Fb&delimiter=/&X-Amz-Date=20260102T030405Z&X-Amz-Signature=0";
+        let head = Head::new(&headers, Some(query));
+        let peer = Peer { address: "::ffff:10.0.0.1".parse().unwrap(), is_encrypted: true };
+        let context = head.context(&Identity::anonymous(), Some(peer), "here");
+        for (key, value) in [
+            ("s3:x-amz-acl", "private"),
+            ("s3:prefix", "a/b"),
+            ("s3:delimiter", "/"),
+            ("s3:RequestObjectTag/b", "x y"),
+            ("aws:SourceIp", "10.0.0.1"),
+            ("aws:SecureTransport", "true"),
+            ("aws:UserAgent", "test"),
+            ("s3:authType", "REST-QUERY-STRING"),
+            ("aws:PrincipalType", "Anonymous"),
+        ] {
+            assert_eq!(context.values(key), [value.to_owned()], "{key}");
+        }
+        assert_eq!(context.values("s3:RequestObjectTagKeys").len(), 2);
+        assert!(context.values("aws:username").is_empty());
+        assert_eq!(basic_time("20260102T030405Z").map(OffsetDateTime::unix_timestamp), Some(1_767_323_045));
+        assert_eq!(basic_time("yesterday"), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! The records of users and their keys.
+//!
+//! The meta namespace has an object `user.ID` for each user, `key.ACCESS` for each access key, and
+//! `email.ADDR` for each address. A key is made before the user's record names it, and taken back if that
+//! fails; a key whose user does not name it is good for nothing.
+
+use crate::secrets::{Secrets, unreadable};
+use crate::store::{Pools, Store, read_record};
+use bytes::Bytes;
+use nacre_base::errno;
+use nacre_rados::Failure;
+use nacre_s3::User;
+use nacre_wire::{from_slice, to_vec};
+use std::sync::Arc;
+
+/// A key: whose it is, and its secret.
+#[derive(Clone)]
+pub struct Key {
+    pub user: String,
+    /// Of a subuser of that user.
+    pub subuser: Option<String>,
+    pub secret: String,
+}
+
+impl Key {
+    /// `user` or `user:subuser`.
+    pub fn owner(&self) -> String {
+        match &self.subuser {
+            Some(subuser) => format!("{}:{subuser}", self.user),
+            None => self.user.clone(),
+        }
+    }
+}
+
+/// A user's record, and the version at which it was read.
+pub struct Versioned {
+    pub user: User,
+    version: u64,
+}
+
+/// Reads and writes the records.
+pub struct Accounts {
+    store: Arc<Store>,
+    pub secrets: Secrets,
+}
+
+impl Accounts {
+    /// Of a cluster.
+    pub fn new(store: Arc<Store>) -> Accounts {
+        Accounts { secrets: Secrets::new(store.clone()), store }
+    }
+
+    /// The cluster.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// A user; none if there is no such user.
+    pub async fn user(&self, id: &str) -> Result<Option<Versioned>, Failure> {
+        let Some(pools) = self.store.find_pools().await? else { return Ok(None) };
+        let reply = match pools.meta.run(pools.meta.object(user_name(id)).read(0, 0)).await {
+            Err(failure) if failure.is_not_found() => return Ok(None),
+            reply => reply?,
+        };
+        let record = reply.ops.first().ok_or_else(|| unreadable("a reply without its data"))?;
+        let user: User = from_slice(&record.data).map_err(unreadable)?;
+        Ok(Some(Versioned { user, version: reply.user_version }))
+    }
+
+    /// Makes a user; false if there is one with this id.
+    pub async fn create(&self, user: &User) -> Result<bool, Failure> {
+        let pools = self.store.pools().await?;
+        let make = pools.meta.object(user_name(&user.id)).create(true).write_full(to_vec(user));
+        match pools.meta.run(make).await {
+            Err(failure) if failure.errno == errno::EEXIST => Ok(false),
+            result => result.map(|_| true),
+        }
+    }
+
+    /// Replaces a user's record; false if it was changed meanwhile.
+    pub async fn replace(&self, user: &User, version: u64) -> Result<bool, Failure> {
+        let pools = self.store.pools().await?;
+        let write = pools.meta.object(user_name(&user.id)).assert_version(version).write_full(to_vec(user));
+        match pools.meta.run(write).await {
+            Err(failure) if is_changed(&failure) => Ok(false),
+            result => result.map(|_| true),
+        }
+    }
+
+    /// Changes a user's record by a function, which runs again if the record was changed meanwhile; none if
+    /// there is no such user.
+    pub async fn update<T, E: From<Failure>>(
+        &self,
+        id: &str,
+        mut change: impl FnMut(&mut User) -> Result<T, E>,
+    ) -> Result<Option<(User, T)>, E> {
+        loop {
+            let Some(Versioned { mut user, version }) = self.user(id).await? else { return Ok(None) };
+            let before = user.clone();
+            let output = change(&mut user)?;
+            if user == before || self.replace(&user, version).await? {
+                return Ok(Some((user, output)));
+            }
+        }
+    }
+
+    /// Removes a user's record. Its keys and buckets are the caller's business.
+    pub async fn remove(&self, id: &str) -> Result<(), Failure> {
+        let pools = self.store.pools().await?;
+        ignore_missing(pools.meta.remove(user_name(id)).await)
+    }
+
+    /// All users' ids, in order.
+    pub async fn ids(&self) -> Result<Vec<String>, Failure> {
+        let mut ids = Vec::new();
+        let Some(pools) = self.store.find_pools().await? else { return Ok(ids) };
+        let mut names = pools.meta.objects();
+        while let Some(entry) = names.next().await? {
+            if let Some(id) = entry.name.to_string().strip_prefix("user.") {
+                ids.push(id.to_owned());
+            }
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// A key; none if there is no such key.
+    pub async fn key(&self, access_key: &str) -> Result<Option<Key>, Failure> {
+        let Some(pools) = self.store.find_pools().await? else { return Ok(None) };
+        let Some(record) = read_record(&pools.meta, key_name(access_key)).await? else { return Ok(None) };
+        let (owner, sealed): (String, Bytes) = from_slice(&record).map_err(unreadable)?;
+        let secret = self.secrets.open(access_key, &sealed).await?;
+        let secret = String::from_utf8(secret).map_err(unreadable)?;
+        let (user, subuser) = match owner.split_once(':') {
+            Some((user, subuser)) => (user.to_owned(), Some(subuser.to_owned())),
+            None => (owner, None),
+        };
+        Ok(Some(Key { user, subuser, secret }))
+    }
+
+    /// Makes a key, or replaces the secret of one of the same owner; false if another has that key.
+    pub async fn put_key(&self, access_key: &str, key: &Key) -> Result<bool, Failure> {
+        let pools = self.store.pools().await?;
+        let sealed = self.secrets.seal(access_key, key.secret.as_bytes()).await?;
+        let record = to_vec(&(key.owner(), sealed));
+        let make = pools.meta.object(key_name(access_key)).create(true).write_full(record.clone());
+        match pools.meta.run(make).await {
+            Err(failure) if failure.errno == errno::EEXIST => {}
+            result => return result.map(|_| true),
+        }
+        match self.key(access_key).await? {
+            Some(known) if known.owner() == key.owner() => {}
+            _ => return Ok(false),
+        }
+        pools.meta.write_full(key_name(access_key), record).await.map(|()| true)
+    }
+
+    /// Removes a key.
+    pub async fn remove_key(&self, access_key: &str) -> Result<(), Failure> {
+        let pools = self.store.pools().await?;
+        ignore_missing(pools.meta.remove(key_name(access_key)).await)
+    }
+
+    /// The user with an address.
+    pub async fn id_of_email(&self, email: &str) -> Result<Option<String>, Failure> {
+        let Some(pools) = self.store.find_pools().await? else { return Ok(None) };
+        let Some(record) = read_record(&pools.meta, email_name(email)).await? else { return Ok(None) };
+        String::from_utf8(record.to_vec()).map(Some).map_err(unreadable)
+    }
+
+    /// Gives a user an address; false if another has it.
+    pub async fn put_email(&self, email: &str, id: &str) -> Result<bool, Failure> {
+        let pools = self.store.pools().await?;
+        let make = pools.meta.object(email_name(email)).create(true).write_full(id.to_owned());
+        match pools.meta.run(make).await {
+            Err(failure) if failure.errno == errno::EEXIST => {
+                Ok(self.id_of_email(email).await?.as_deref() == Some(id))
+            }
+            result => result.map(|_| true),
+        }
+    }
+
+    /// Takes an address away.
+    pub async fn remove_email(&self, email: &str) -> Result<(), Failure> {
+        let pools = self.store.pools().await?;
+        ignore_missing(pools.meta.remove(email_name(email)).await)
+    }
+
+    /// The pools, if there are any.
+    pub async fn pools(&self) -> Result<Option<&Pools>, Failure> {
+        self.store.find_pools().await
+    }
+}
+
+/// Whether a write was refused since the record is another one than was read.
+fn is_changed(failure: &Failure) -> bool {
+    failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW || failure.is_not_found()
+}
+
+fn ignore_missing(result: Result<(), Failure>) -> Result<(), Failure> {
+    match result {
+        Err(failure) if !failure.is_not_found() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+fn user_name(id: &str) -> String {
+    format!("user.{id}")
+}
+fn key_name(access_key: &str) -> String {
+    format!("key.{access_key}")
+}
+fn email_name(email: &str) -> String {
+    format!("email.{}", email.to_lowercase())
+}

@@ -1,0 +1,94 @@
+//! What the gateway has, and what it does not have: the table that `nacre s3 features` prints.
+
+/// Whether there is something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    Yes,
+    /// With the limits that the note names.
+    Partly,
+    /// Requests for it are refused.
+    No,
+}
+
+impl Support {
+    /// `yes`, `partly` or `no`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Support::Yes => "yes",
+            Support::Partly => "partly",
+            Support::No => "no",
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature {
+    pub area: &'static str,
+    pub name: &'static str,
+    pub support: Support,
+    /// Empty if there is nothing to add.
+    pub note: &'static str,
+}
+
+const fn line(area: &'static str, name: &'static str, support: Support, note: &'static str) -> Feature {
+    Feature { area, name, support, note }
+}
+
+use Support::{No, Partly, Yes};
+
+/// All lines, by area.
+pub const FEATURES: &[Feature] = &[
+    line("buckets", "create, delete, list, head, location", Yes, ""),
+    line("buckets", "names in the host part of URLs", Yes, "with --domain"),
+    line("buckets", "tagging", Yes, ""),
+    line("buckets", "CORS", Yes, ""),
+    line("buckets", "versioning, ListObjectVersions", Yes, "MFA delete is refused"),
+    line("buckets", "lifecycle", Partly, "no transitions between storage classes"),
+    line("buckets", "object lock", Yes, "governance, compliance, legal hold, default retention"),
+    line("buckets", "website, logging, notifications, encryption", No, ""),
+    line("buckets", "request payment", Yes, ""),
+    line("buckets", "lists of 1000 keys in the order of UTF-8 bytes", Yes, ""),
+    line("objects", "PUT, GET, HEAD, DELETE, COPY, DeleteObjects", Yes, ""),
+    line("objects", "ranges, parts by number, conditions", Yes, ""),
+    line("objects", "multipart uploads", Yes, ""),
+    line("objects", "checksums and trailers", Yes, "CRC32, CRC32C, CRC64NVME, SHA1, SHA256"),
+    line("objects", "tags, GetObjectAttributes", Yes, "no checksums of single parts"),
+    line("objects", "append", No, ""),
+    line("objects", "select, torrent, restore", No, ""),
+    line("access", "signature version 4, also in URLs", Yes, "URLs are good for at most 7 days"),
+    line("access", "signature version 2", No, ""),
+    line("access", "bucket policies", Yes, "conditions on unknown keys never allow"),
+    line("access", "policies of users and roles", Yes, "attached with nacre s3 user policy, role-policy"),
+    line("access", "access control lists", Yes, "objects belong to their writers, as with radosgw"),
+    line("access", "object ownership, public access block", Yes, ""),
+    line("access", "anonymous requests", Yes, ""),
+    line("access", "access points", No, ""),
+    line("identity", "users, subusers, keys, capabilities", Yes, "tenants share the names of buckets"),
+    line("identity", "quotas of users and buckets", Yes, "other gateways' writes are seen within 5 seconds"),
+    line("identity", "STS: AssumeRole, GetSessionToken, GetCallerIdentity", Yes, ""),
+    line("identity", "STS: web identity, SAML", No, ""),
+    line("identity", "IAM API, accounts, groups", No, "nacre s3 user, role, role-policy"),
+    line("identity", "usage log, rate limits", No, ""),
+    line("identity", "LDAP, Keystone", No, ""),
+    line("administration", "Admin Ops API", Partly, "users, buckets, quotas, capabilities, info"),
+    line("other", "Swift", No, ""),
+    line("other", "TLS", No, "a proxy in front of the gateway has it"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_there_once_and_beside_its_area() {
+        for (at, feature) in FEATURES.iter().enumerate() {
+            let later = &FEATURES[at + 1..];
+            assert!(later.iter().all(|other| other.name != feature.name), "{}", feature.name);
+            let is_last = later.iter().position(|other| other.area != feature.area);
+            let rest = is_last.map_or(&[][..], |at| &later[at..]);
+            assert!(rest.iter().all(|other| other.area != feature.area), "{}", feature.area);
+            assert!(feature.support != Partly || !feature.note.is_empty(), "{}", feature.name);
+        }
+    }
+}
