@@ -10,7 +10,7 @@ from botocore.client import Config
 from botocore.exceptions import ClientError
 
 
-def client(access_key=None, secret_key=None, **config):
+def client(access_key=None, secret_key=None, token=None, **config):
     """A client, by default with the keys of the environment."""
     # Debian's boto3 does not know AWS_ENDPOINT_URL.
     return boto3.client(
@@ -19,6 +19,7 @@ def client(access_key=None, secret_key=None, **config):
         region_name="us-east-1",
         aws_access_key_id=access_key,
         aws_secret_access_key=secret_key,
+        aws_session_token=token,
         config=Config(signature_version="s3v4", retries={"max_attempts": 2}, **config),
     )
 

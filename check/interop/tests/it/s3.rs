@@ -112,6 +112,8 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
 
     succeed(&mut python(&c, "s3_slice.py").unwrap()).unwrap();
     succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
+    let mut access = python(&c, "s3_access.py").unwrap();
+    succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
 }
