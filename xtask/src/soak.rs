@@ -32,6 +32,14 @@ enum What {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Run models of trees of files, while metadata servers, OSDs, monitors and clients are killed or hang.
+    Files {
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// Seed of the operations and the faults. They still happen at other moments.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Run a thousand watchers of one object, each of which must receive every notify once.
     Watchers {
         #[arg(long, default_value_t = 1000)]
@@ -71,6 +79,13 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_CHAOS_SEED", seed.to_string());
             }
             step("chaos", test.args(["everything_at_once", "--", "--ignored", "--nocapture"]))
+        }
+        What::Files { minutes, seed } => {
+            test.env("NACRE_FILES_SECONDS", (minutes * 60).to_string());
+            if let Some(seed) = seed {
+                test.env("NACRE_FILES_SEED", seed.to_string());
+            }
+            step("files", test.args(["files_are_what", "--", "--nocapture"]))
         }
         What::Watchers { count } => {
             test.env("NACRE_WATCHERS", count.to_string());

@@ -1,11 +1,11 @@
 //! Ceph's own metadata server, `ceph-mds`, and its clients on a cluster.
 
 use anyhow::{Context, Result, ensure};
-use nacre_interop::{Cluster, scripts, send_signal, succeed, text, wait_until};
+use nacre_interop::{Cluster, nacre_binary, scripts, send_signal, succeed, text, wait_until};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -72,10 +72,10 @@ impl Drop for Processes {
 }
 
 /// A metadata server; killed when dropped.
-struct Mds(Child);
+pub(crate) struct Mds(Child);
 
 impl Mds {
-    fn start(c: &Cluster, name: &str) -> Result<Mds> {
+    pub(crate) fn start(c: &Cluster, name: &str) -> Result<Mds> {
         let keyring = c.folder().join(format!("mds.{name}.keyring"));
         let mut get = c.client("timeout");
         get.args(["60", "ceph", "auth", "get-or-create", &format!("mds.{name}"), "mon", "profile mds"]);
@@ -107,11 +107,14 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    fn of(c: &Cluster, processes: &'a Processes, name: &str, options: &[&str]) -> Result<Mount<'a>> {
-        let at = c.folder().join("mnt");
+    fn of(c: &Cluster, processes: &'a Processes, name: &str) -> Result<Mount<'a>> {
+        Mount::at(c, processes, name, "mnt")
+    }
+    fn at(c: &Cluster, processes: &'a Processes, name: &str, at: &str) -> Result<Mount<'a>> {
+        let at = c.folder().join(at);
         std::fs::create_dir_all(&at)?;
         let mut command = c.client("ceph-fuse");
-        command.arg("-f").arg(&at).args(["--client-fs", name]).args(options);
+        command.arg("-f").arg(&at).args(["--client-fs", name]);
         command.arg(format!("--log-file={}", c.folder().join("log/ceph-fuse.log").display()));
         let quiet = || Stdio::null();
         let client = command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn()?;
@@ -149,7 +152,7 @@ impl Drop for Mount<'_> {
 }
 
 /// Until a file system has an active server. Gives its name.
-fn wait_active(c: &Cluster, fs: &str) -> Result<String> {
+pub(crate) fn wait_active(c: &Cluster, fs: &str) -> Result<String> {
     let mut name = String::new();
     wait_until(&format!("{fs} to have an active server"), SOON, || {
         let map = c.json(&format!("ceph fs get {fs}"))?;
@@ -189,13 +192,28 @@ fn files_of_stock_metadata_servers_outlive_the_servers() -> Result<()> {
     let mut servers = vec![("one", Mds::start(&c, "one")?)];
     wait_active(&c, "a")?;
     servers.push(("two", Mds::start(&c, "two")?));
-    let m = Mount::of(&c, &processes, "a", &[])?;
+    let m = Mount::of(&c, &processes, "a")?;
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let tree = tree.display();
     m.sh(&format!("cp -r {tree} $M/tree; diff -r {tree} $M/tree; ln $M/tree/s3.md $M/hard; sync"))?;
     m.unmount()?;
-    let m = Mount::of(&c, &processes, "a", &[])?;
+    let m = Mount::of(&c, &processes, "a")?;
     m.sh(&format!("diff -r {tree} $M/tree; cmp $M/hard $M/tree/s3.md; test $(stat -c %h $M/hard) = 2"))?;
+
+    // Another client, and another file system at the same time, with a server of its own.
+    let other = Mount::at(&c, &processes, "a", "other")?;
+    let locks = processes.run(
+        Command::new("/usr/bin/python3").arg(scripts().join("files_locks.py")).args([&m.at, &other.at]),
+    )?;
+    ensure!(locks == "all good\n", "{locks}");
+    other.unmount()?;
+    c.run("ceph fs volume create b")?;
+    wait_active(&c, "b")?;
+    servers.push(("three", Mds::start(&c, "three")?));
+    let b = Mount::at(&c, &processes, "b", "other")?;
+    b.sh("echo b > $M/hard; sync $M/hard")?;
+    m.sh("! grep -q ^b$ $M/hard")?;
+    b.unmount()?;
 
     // What other interfaces have: quotas, snapshots, layouts, more pools.
     c.run("ceph osd pool create more 8")?;
@@ -207,7 +225,7 @@ fn files_of_stock_metadata_servers_outlive_the_servers() -> Result<()> {
     // Its server dies while files are written.
     wait_until("a server to stand by", SOON, || Ok(c.json("ceph status")?["fsmap"]["up:standby"] == 1))?;
     let status = c.run("ceph -s")?;
-    ensure!(status.contains("mds: 1/1 daemons up, 1 standby"), "{status}");
+    ensure!(status.contains("mds: 2/2 daemons up, 1 standby"), "{status}");
     let first = wait_active(&c, "a")?;
     let status = c.run("ceph fs status a")?;
     ensure!(status.contains(&format!("active  {first}")), "{status}");
@@ -225,4 +243,21 @@ fn files_of_stock_metadata_servers_outlive_the_servers() -> Result<()> {
     ensure!(fenced.lines().count() > fenced_before.lines().count(), "{first} is not fenced: {fenced}");
     m.sh("for n in $(seq 149); do test $(cat $M/w$n) = $n; done; ! test -e $M/w150")?;
     m.unmount()
+}
+
+/// Clients work after a model while daemons and clients are killed and stopped: `scripts/files_chaos.py`.
+/// `cargo xtask soak files` runs it for longer.
+#[test]
+fn files_are_what_a_model_says_whatever_is_killed() -> Result<()> {
+    let from_environment = |name: &str| std::env::var(name).ok();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+    let seed = from_environment("NACRE_FILES_SEED").unwrap_or_else(|| now.to_string());
+    let seconds = from_environment("NACRE_FILES_SECONDS").unwrap_or_else(|| "6".to_string());
+    println!("again: NACRE_FILES_SEED={seed}");
+    let c = Cluster::up_with(&["--processes", "--mons", "3"])?;
+    let _processes = Processes::of(&c, c.folder());
+    let mut chaos = c.python_command("files_chaos.py");
+    chaos.arg(c.folder()).arg(nacre_binary()).args([seed, seconds]).stdin(Stdio::null());
+    ensure!(chaos.status()?.success(), "the files are not as they should be");
+    Ok(())
 }

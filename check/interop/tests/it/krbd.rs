@@ -1,5 +1,7 @@
-//! The client in Linux's kernel (`rbd map`), in a guest under qemu, as test machines lack its module.
+//! The clients in Linux's kernel (`rbd map`, `mount -t ceph`), in a guest under qemu, as test machines lack
+//! their modules.
 
+use crate::files::{Mds, wait_active};
 use nacre_interop::{Cluster, scripts, succeed, text};
 use serde_json::Value;
 use std::path::Path;
@@ -20,11 +22,37 @@ fn ports(c: &Cluster) -> Vec<String> {
     };
     let mons = all(&c.json("ceph mon dump").unwrap(), "mons");
     let osds = all(&c.json("ceph osd dump").unwrap(), "osds");
-    [mons, osds].concat().concat()
+    let fs = c.json("ceph fs get home").unwrap();
+    let servers = fs["mdsmap"]["info"].as_object().unwrap().values();
+    let servers = servers.flat_map(|info| info["addrs"]["addrvec"].as_array().unwrap().iter().map(port));
+    [mons, osds, vec![servers.collect()]].concat().concat()
+}
+
+/// One file, through python3-cephfs.
+fn file(c: &Cluster, work: &str, arguments: &[&str]) -> String {
+    let script = format!(
+        "import cephfs, os, sys\n\
+         fs = cephfs.LibCephFS(conffile=os.environ['CEPH_CONF'], auth_id='admin')\n\
+         fs.mount(filesystem_name=b'home')\n\
+         {work}\n\
+         fs.unmount()\n"
+    );
+    let mut python = c.client("timeout");
+    succeed(python.args(["60", "/usr/bin/python3", "-c", &script]).args(arguments)).unwrap()
+}
+
+fn put(c: &Cluster, path: &str, content: &str) {
+    let work = "fs.write(fs.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o644), sys.argv[2].encode(), 0)";
+    file(c, work, &[path, content]);
+}
+
+fn get(c: &Cluster, path: &str) -> String {
+    let work = "print(end=fs.read(fs.open(sys.argv[1], os.O_RDONLY, 0), 0, 1 << 20).decode())";
+    file(c, work, &[path])
 }
 
 #[test]
-fn kernel_client_maps_an_image_and_keeps_its_idle_connections() {
+fn kernel_clients_use_an_image_and_files_and_keep_idle_connections() {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join("krbd");
     succeed(Command::new(scripts().join("guest/kernel.sh")).arg(&made)).unwrap();
     succeed(Command::new(scripts().join("krbd/build.sh")).arg(&made)).unwrap();
@@ -33,11 +61,15 @@ fn kernel_client_maps_an_image_and_keeps_its_idle_connections() {
     c.run("ceph osd pool create images 8").unwrap();
     c.run("rbd pool init images").unwrap();
     c.run("rbd create images/guest --size 64M").unwrap();
+    c.run("ceph fs volume create home").unwrap();
+    let _mds = Mds::start(&c, "a").unwrap();
+    wait_active(&c, "home").unwrap();
+    put(&c, "/host", "from the host");
     let ports = ports(&c);
     let secret = c.run("ceph auth print-key client.admin").unwrap();
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off MON=127.0.0.1:{} PORTS={} SECRET={} POOL=images \
-         IMAGE=guest OPTIONS=ms_mode=prefer-crc IDLE={IDLE_SECONDS}",
+         IMAGE=guest FS=home OPTIONS=ms_mode=prefer-crc IDLE={IDLE_SECONDS}",
         ports[0],
         ports.join(","),
         secret.trim(),
@@ -60,6 +92,8 @@ fn kernel_client_maps_an_image_and_keeps_its_idle_connections() {
     assert!(lost.is_empty(), "{lost:#?}\nin\n{console}");
 
     // What the guest wrote and discarded, as other clients see it.
+    let init = std::fs::read_to_string(scripts().join("krbd/init")).unwrap();
+    assert_eq!(get(&c, "/tree/hard"), init);
     let exported = c.folder().join("exported");
     c.run(&format!("rbd export images/guest {} --no-progress", exported.display())).unwrap();
     let exported = std::fs::read(exported).unwrap();
