@@ -1,11 +1,13 @@
 //! What must pass before a change lands.
 
+use crate::background::Background;
 use crate::run::{cargo, step};
 use crate::test_run::TestRun;
 use crate::timings::Timings;
 use crate::{fuzz, sim, tidy};
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -20,7 +22,7 @@ pub struct Options {
 /// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
 /// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
 /// Debian system lacks, such as util-linux, are not listed.
-pub const PACKAGES: [(&str, &str); 27] = [
+pub const PACKAGES: [(&str, &str); 31] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -47,6 +49,10 @@ pub const PACKAGES: [(&str, &str); 27] = [
     ("python3-boto3", "/usr/share/doc/python3-boto3"),
     ("s3cmd", "/usr/bin/s3cmd"),
     ("rclone", "/usr/bin/rclone"),
+    ("python3-swiftclient", "/usr/bin/swift"),
+    ("chromium", "/usr/bin/chromium"),
+    ("chromium-driver", "/usr/bin/chromedriver"),
+    ("python3-selenium", "/usr/share/doc/python3-selenium"),
     ("ceph-grafana-dashboards", "/etc/grafana/dashboards/ceph-dashboard"),
 ];
 
@@ -57,19 +63,26 @@ pub fn run(options: &Options) -> Result<()> {
     // The tests of real clients start the binary of the daemons. All is built at once, because cargo builds
     // libraries again for another selection of packages.
     timings.part("build", || step("build", cargo().args(["build", "--workspace", "--all-targets"])))?;
-    timings.part("simulator", || sim::run(&sim::Options::seeds(options.seeds)))?;
-    timings.part("fuzz", || fuzz::run(&fuzz::Options::brief()))?;
+    // Tests of real processes wait most of their time. So they run beside each other, and the simulator and
+    // the fuzzers use what they leave.
+    let background = Background::start(vec![
+        ("simulator", sim::command(&sim::Options::seeds(options.seeds))),
+        ("fuzz", fuzz::command(&fuzz::Options::brief())),
+    ]);
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--no-fail-fast"]);
-    // Tests of real processes wait most of their time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     tests.env("RUST_TEST_THREADS", (2 * processors).to_string());
     let mut again = cargo();
     again.args(["test", "--workspace", "--test", "interop"]);
-    let tests = TestRun::start(tests, &mut timings)?.retry("interop", again, &mut timings)?;
+    let tests = TestRun::start(tests, &mut timings)?;
+    let waiting = Instant::now();
+    let background = background.finish(&mut timings);
+    timings.add("waiting for the simulator and the fuzzers", waiting.elapsed());
+    let tests = tests.retry("interop", again, &mut timings)?;
     println!("\n{timings}");
     // Last, so that the runner's own closing lines end the output.
-    tests.finish()
+    tests.finish().and(background)
 }
 
 /// Installs the packages whose file is missing, or fails if installing is refused.

@@ -2,6 +2,7 @@
 
 use crate::run::{cargo, step};
 use anyhow::Result;
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -22,9 +23,13 @@ impl Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    step("fuzz", &mut command(options))
+}
+
+pub fn command(options: &Options) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-corpus", "--bin", "fuzz", "--"]);
     command.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
     command.args(&options.target);
-    step("fuzz", &mut command)
+    command
 }

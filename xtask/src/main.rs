@@ -3,6 +3,7 @@
 //! Each subcommand is a file. They run other programs and print what they run, so that a failing
 //! step can be repeated by hand.
 
+mod background;
 mod bench;
 mod ci;
 mod fuzz;

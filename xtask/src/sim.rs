@@ -2,6 +2,7 @@
 
 use crate::run::{cargo, step};
 use anyhow::Result;
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -47,6 +48,10 @@ impl Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    step("simulator", &mut command(options))
+}
+
+pub fn command(options: &Options) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "nacre-sim", "--"]);
     if let Some(writes) = options.outage_writes {
@@ -54,7 +59,7 @@ pub fn run(options: &Options) -> Result<()> {
         command.args(["--objects", &options.objects.to_string()]);
         command.args(["--memory-mib", &options.memory_mib.to_string()]);
         command.args(options.seed.iter().flat_map(|seed| ["--seed", seed]));
-        return step("simulator", &mut command);
+        return command;
     }
     match (&options.seed, &options.shrink, &options.script) {
         (Some(seed), ..) => command.args(["--seed", seed]),
@@ -62,5 +67,5 @@ pub fn run(options: &Options) -> Result<()> {
         (.., Some(file)) => command.args(["--script", file]),
         _ => command.args(["--seeds", &options.seeds.to_string(), "--from", &options.from.to_string()]),
     };
-    step("simulator", &mut command)
+    command
 }

@@ -10,6 +10,7 @@ const SHOWN_MIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Timings {
     parts: Vec<(String, Duration)>,
+    beside: Vec<(String, Duration)>,
 }
 
 impl Timings {
@@ -22,6 +23,10 @@ impl Timings {
     }
     pub fn add(&mut self, name: &str, took: Duration) {
         self.parts.push((name.to_string(), took));
+    }
+    /// A part that ran at the same time as others: it is shown, and does not count in the total.
+    pub fn add_beside(&mut self, name: &str, took: Duration) {
+        self.beside.push((name.to_string(), took));
     }
     pub fn total(&self) -> Duration {
         self.parts.iter().map(|(_, took)| *took).sum()
@@ -40,7 +45,8 @@ impl fmt::Display for Timings {
             let name = format!("{} parts under {} s each", short.len(), SHOWN_MIN.as_secs());
             f.write_str(&line(&name, short.iter().map(|(_, took)| *took).sum()))?;
         }
-        f.write_str(&line("total", self.total()))
+        f.write_str(&line("total", self.total()))?;
+        self.beside.iter().try_for_each(|(name, took)| f.write_str(&line(name, *took)))
     }
 }
 
