@@ -54,6 +54,12 @@ enum What {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Take one of three hosts with five OSDs each away while a client writes 200 times a second, and bring
+    /// it back. Prints how long writes took in each phase.
+    HostAway {
+        #[arg(long, default_value_t = 190)]
+        seconds: u64,
+    },
     /// Boot a guest from an image under qemu, and kill the cluster and then the guest's host while it
     /// writes.
     Guest,
@@ -97,6 +103,10 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_HOSTS_SEED", seed.to_string());
             }
             step("hosts", test.args(["random_faults_of_hosts", "--", "--ignored", "--nocapture"]))
+        }
+        What::HostAway { seconds } => {
+            test.env("NACRE_AWAY_SECONDS", seconds.to_string());
+            step("host", test.args(["host_of_five_osds", "--", "--ignored", "--nocapture"]))
         }
         What::Guest => step("guest", test.args(["guest", "--", "--ignored", "--nocapture"])),
     }

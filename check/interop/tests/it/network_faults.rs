@@ -201,6 +201,31 @@ fn loss_of_a_rack_of_five_hosts_costs_no_write() {
     t.finish();
 }
 
+/// The load and the figures of `cargo xtask bench failure`, over links of namespaces: no write may wait for
+/// long. Prints one line of JSON.
+#[test]
+#[ignore = "takes minutes: cargo xtask soak host-away"]
+fn host_of_five_osds_is_away_for_minutes_and_returns() {
+    let t = Trial::start(&[1, 1, 1], 5, 4);
+    let seconds = from_environment("NACRE_AWAY_SECONDS", 190).to_string();
+    t.net.run(t.client(), 1, "ceph osd pool create drill 32").unwrap();
+    t.wait_healthy();
+    // The drill has its own load.
+    t.load.signal("KILL").unwrap();
+    let namespace = t.net.namespace(2).file_name().unwrap().to_string_lossy().into_owned();
+    let start = t.net.nacre(2, "host start");
+    let words: Vec<_> = std::iter::once(start.get_program()).chain(start.get_args()).collect();
+    let back = words.join(" ".as_ref()).into_string().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/scripts/failure.py");
+    let mut drill = t.net.on(4, "/usr/bin/python3");
+    drill.arg(script).args(["--pool", "drill", "--folder"]).arg(t.net.data(1).parent().unwrap());
+    drill.arg("--csv").arg(t.net.data(4).join("drill.csv")).args(["--away", &seconds]);
+    drill.args(["--fail", &format!("for n in 1 2 3; do kill -KILL $(ip netns pids {namespace}); done")]);
+    drill.args(["--back", &back]).env("CEPH_CONF", t.net.data(1).join("ceph.conf"));
+    println!("{}", succeed(&mut drill).unwrap());
+    t.wait_healthy();
+}
+
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
