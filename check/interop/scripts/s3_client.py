@@ -10,17 +10,18 @@ from botocore.client import Config
 from botocore.exceptions import ClientError
 
 
-def client(access_key=None, secret_key=None, token=None, **config):
-    """A client, by default with the keys of the environment."""
+def client(access_key=None, secret_key=None, token=None, endpoint=None, **config):
+    """A client, by default with the keys and the endpoint of the environment."""
+    settings = {"signature_version": "s3v4", "retries": {"max_attempts": 2}, **config}
     # Debian's boto3 does not know AWS_ENDPOINT_URL.
     return boto3.client(
         "s3",
-        endpoint_url=os.environ["AWS_ENDPOINT_URL"],
+        endpoint_url=endpoint or os.environ["AWS_ENDPOINT_URL"],
         region_name="us-east-1",
         aws_access_key_id=access_key,
         aws_secret_access_key=secret_key,
         aws_session_token=token,
-        config=Config(signature_version="s3v4", retries={"max_attempts": 2}, **config),
+        config=Config(**settings),
     )
 
 

@@ -3,16 +3,11 @@
 import os
 import time
 
-import boto3
-from botocore.client import Config
 from botocore.exceptions import ClientError
 
-s3 = boto3.client(
-    "s3",
-    endpoint_url=os.environ["AWS_ENDPOINT_URL"],
-    region_name="us-east-1",
-    config=Config(signature_version="s3v4", retries={"max_attempts": 1}),
-)
+from s3_client import client
+
+s3 = client(retries={"max_attempts": 1})
 body = os.urandom(6 << 20)
 s3.create_bucket(Bucket="garbage")
 for _ in range(3):

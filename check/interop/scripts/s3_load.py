@@ -10,23 +10,22 @@ import sys
 import threading
 import time
 
-import boto3
-from botocore.client import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+import s3_client
 
-def client(endpoint):
-    config = Config(signature_version="s3v4", retries={"max_attempts": 0}, max_pool_connections=16)
-    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=config)
+
+def impatient(endpoint):
+    return s3_client.client(endpoint=endpoint, retries={"max_attempts": 0}, max_pool_connections=16)
 
 
 def write(victim):
-    home = client(os.environ["AWS_ENDPOINT_URL"])
+    home = impatient(os.environ["AWS_ENDPOINT_URL"])
     home.create_bucket(Bucket="load")
     end, lock = time.time() + 10, threading.Lock()
 
     def work(number):
-        s3 = client(victim if number % 2 else os.environ["AWS_ENDPOINT_URL"])
+        s3 = impatient(victim if number % 2 else os.environ["AWS_ENDPOINT_URL"])
         count = 0
         while time.time() < end:
             count += 1
@@ -39,7 +38,7 @@ def write(victim):
                 # It may be there or not: nothing more is known of this key.
                 with lock:
                     print(key, "unknown", flush=True)
-                s3 = client(os.environ["AWS_ENDPOINT_URL"])
+                s3 = impatient(os.environ["AWS_ENDPOINT_URL"])
                 continue
             with lock:
                 print(key, hashlib.md5(body).hexdigest(), flush=True)
@@ -50,7 +49,7 @@ def write(victim):
 
 
 def check(path):
-    s3 = client(os.environ["AWS_ENDPOINT_URL"])
+    s3 = impatient(os.environ["AWS_ENDPOINT_URL"])
     expected = {}
     for line in open(path):
         key, md5 = line.split()

@@ -4,20 +4,16 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import boto3
-from botocore.client import Config
 from botocore.exceptions import ClientError
+
+from s3_client import client
 
 WRITERS = 32
 
 
-def client(endpoint):
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        config=Config(signature_version="s3v4", max_pool_connections=WRITERS, retries={"max_attempts": 1}),
-    )
+def conditional(endpoint):
+    s3 = client(endpoint=endpoint, max_pool_connections=WRITERS, retries={"max_attempts": 1})
+
     # Debian's boto3 has no parameters for conditions of a PUT. They go in before the request is signed.
     def add(request, **_):
         for name, value in conditions.items():
@@ -27,7 +23,7 @@ def client(endpoint):
 
 
 conditions = {}
-gateways = [client(os.environ["AWS_ENDPOINT_URL"]), client(sys.argv[1])]
+gateways = [conditional(os.environ["AWS_ENDPOINT_URL"]), conditional(sys.argv[1])]
 gateways[0].create_bucket(Bucket="race")
 
 

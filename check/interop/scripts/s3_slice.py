@@ -11,26 +11,9 @@ import time
 import urllib.parse
 import urllib.request
 
-import boto3
-from botocore.client import Config
-from botocore.exceptions import ClientError
+from s3_client import client, code
 
-# Debian's boto3 does not know AWS_ENDPOINT_URL.
-s3 = boto3.client(
-    "s3",
-    endpoint_url=os.environ["AWS_ENDPOINT_URL"],
-    region_name="us-east-1",
-    config=Config(signature_version="s3v4", retries={"max_attempts": 2}),
-)
-
-
-def code(call, **arguments):
-    """The code with which a call fails."""
-    try:
-        call(**arguments)
-    except ClientError as e:
-        return e.response["Error"]["Code"]
-    raise AssertionError(f"{call} did not fail")
+s3 = client()
 
 
 def keys(bucket, **arguments):
@@ -265,7 +248,7 @@ def refusals():
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     sent = urllib.request.Request(form["url"], f"{parts}--{boundary}--\r\n".encode(), headers, method="POST")
     assert status(sent) == 501
-    old = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"], config=Config(signature_version="s3"))
+    old = client(signature_version="s3")
     assert code(old.get_object, **only) == "InvalidRequest"
     assert status(s3.generate_presigned_url("get_object", Params=only, ExpiresIn=604800)) == 200
     assert status(s3.generate_presigned_url("get_object", Params=only, ExpiresIn=604801)) == 400
