@@ -533,8 +533,8 @@ fn host_whose_daemons_are_about_to_stop_counts_as_stopped() {
     assert_eq!(maintain(&mut t, "two"), 0);
 }
 
-#[test]
-fn monitor_whose_host_is_about_to_stop_counts_as_stopped() {
+/// Hosts `a`, `b` and `c`, each with the monitor of its name.
+fn three_hosts_with_monitors() -> Group {
     let mut group = Group::of(3);
     group.pass(10_000);
     for (n, name) in ["a", "b", "c"].iter().enumerate() {
@@ -543,6 +543,12 @@ fn monitor_whose_host_is_about_to_stop_counts_as_stopped() {
         host["addr"] = json!(format!("127.0.0.1:{}", 3300 + n));
         assert_eq!(group.run(host).0, 0);
     }
+    group
+}
+
+#[test]
+fn monitor_whose_host_is_about_to_stop_counts_as_stopped() {
+    let mut group = three_hosts_with_monitors();
     let mut enter = |host: &str| group.run(json!({ "prefix": "host maintenance enter", "hostname": host }));
     assert_eq!(enter("a").0, 0);
     let (code, said) = enter("b");
@@ -786,14 +792,7 @@ fn lists_of_the_orchestrator_take_their_filters() {
 
 #[test]
 fn second_monitor_stays_when_two_hosts_are_left() {
-    let mut group = Group::of(3);
-    group.pass(10_000);
-    for (n, name) in ["a", "b", "c"].iter().enumerate() {
-        let mut host = applicant(name, n as u8 + 1);
-        host["prefix"] = json!("host register");
-        host["addr"] = json!(format!("127.0.0.1:{}", 3300 + n));
-        assert_eq!(group.run(host).0, 0);
-    }
+    let mut group = three_hosts_with_monitors();
     let lost = (group.leader() + 1) % 3;
     group.kill(lost);
     group.pass(10_000);
