@@ -137,7 +137,7 @@ impl BucketAccess {
     }
 }
 
-/// Who asks.
+/// The user, the session or the anonymous client that sent a request.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub principal: Principal,

@@ -296,19 +296,10 @@ impl Core {
         }
         let state = match self.upload(id, &bucket, &input.key).await {
             Ok(state) => state,
-            Err(error) => match self.completed_by(&bucket, &key, id).await? {
-                Some((entry, checksum)) => {
-                    let version = bucket.version_text(entry.version());
-                    return Ok(S3Response::new(completed(
-                        input.bucket,
-                        input.key,
-                        &entry,
-                        &checksum,
-                        version,
-                    )));
-                }
-                None => return Err(error),
-            },
+            Err(error) => {
+                let before = self.completed_before((input.bucket, input.key), &bucket, &key, id).await?;
+                return before.ok_or(error);
+            }
         };
         let chosen = choose(&state, &listed)?;
         let checksum = combine(&state.upload, &chosen);
@@ -373,22 +364,28 @@ impl Core {
                 reopen.map_err(|failure| errors::of_failure(&failure))?;
                 return Err(self.refused(&bucket, &refusal));
             }
-            Err(Refusal::NoSuchUpload) => match self.completed_by(&bucket, &key, id).await? {
-                Some((entry, checksum)) => {
-                    let version = bucket.version_text(entry.version());
-                    return Ok(S3Response::new(completed(
-                        input.bucket,
-                        input.key,
-                        &entry,
-                        &checksum,
-                        version,
-                    )));
-                }
-                None => return Err(no_such_upload()),
-            },
+            Err(Refusal::NoSuchUpload) => {
+                let before = self.completed_before((input.bucket, input.key), &bucket, &key, id).await?;
+                return before.ok_or_else(no_such_upload);
+            }
             Err(refusal) => return Err(self.refused(&bucket, &refusal)),
         };
         Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum, version)))
+    }
+
+    /// The answer to a Complete that was carried out before, and whose answer the client did not get.
+    async fn completed_before(
+        &self,
+        (bucket_name, key_text): (String, String),
+        bucket: &OpenBucket,
+        key: &Bytes,
+        id: Tag,
+    ) -> S3Result<Option<S3Response<CompleteMultipartUploadOutput>>> {
+        let found = self.completed_by(bucket, key, id).await?;
+        Ok(found.map(|(entry, checksum)| {
+            let version = bucket.version_text(entry.version());
+            S3Response::new(completed(bucket_name, key_text, &entry, &checksum, version))
+        }))
     }
 
     /// The object that a Complete of this upload has made, if it is still there.

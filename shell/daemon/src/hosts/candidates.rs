@@ -280,17 +280,9 @@ pub fn inspect_log_place(path: &Path, len: Option<Size>, taken_over: &[Uuid]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::devices::tests::store_in;
     use nacre_node::FileDisk;
-    use nacre_store::{Options as StoreOptions, Store};
     use std::os::unix::fs::FileExt;
-
-    /// A file with a store that has this uuid.
-    fn store_in(folder: &Path, name: &str, uuid: u128) -> PathBuf {
-        let path = folder.join(name);
-        let disk = FileDisk::create(&path, 1 << 30).unwrap();
-        Store::format(&disk, StoreOptions { uuid: uuid.to_be_bytes(), ..StoreOptions::default() }).unwrap();
-        path
-    }
 
     #[test]
     fn devices_are_a_list_or_found() {

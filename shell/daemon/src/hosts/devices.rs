@@ -403,14 +403,14 @@ fn format(dir: &HostDir, config: &mut HostConfig, at: usize, id: u32) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::hosts::dir::Setup;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
     /// A file with a store that has this uuid.
-    fn store_in(folder: &Path, name: &str, uuid: u128) -> PathBuf {
+    pub fn store_in(folder: &Path, name: &str, uuid: u128) -> PathBuf {
         let path = folder.join(name);
         let disk = FileDisk::create(&path, 1 << 30).unwrap();
         Store::format(&disk, StoreOptions { uuid: uuid.to_be_bytes(), ..StoreOptions::default() }).unwrap();

@@ -210,28 +210,9 @@ pub enum Key {
 #[derive(Subcommand)]
 pub enum Subuser {
     /// Make a subuser, whose keys have fewer rights than the user's.
-    Create {
-        #[command(flatten)]
-        id: UserId,
-        #[arg(long, value_name = "NAME")]
-        subuser: String,
-        /// `read`, `write`, `readwrite` or `full`; none if it is left out.
-        #[arg(long, value_name = "ACCESS")]
-        access: Option<String>,
-        #[command(flatten)]
-        key: KeyArgs,
-    },
+    Create(SubuserArgs),
     /// Change what a subuser may do.
-    Modify {
-        #[command(flatten)]
-        id: UserId,
-        #[arg(long, value_name = "NAME")]
-        subuser: String,
-        #[arg(long, value_name = "ACCESS")]
-        access: Option<String>,
-        #[command(flatten)]
-        key: KeyArgs,
-    },
+    Modify(SubuserArgs),
     /// Remove a subuser and its keys.
     Rm {
         #[command(flatten)]
@@ -239,6 +220,20 @@ pub enum Subuser {
         #[arg(long, value_name = "NAME")]
         subuser: String,
     },
+}
+
+/// A subuser, and what its keys may do.
+#[derive(Args)]
+pub struct SubuserArgs {
+    #[command(flatten)]
+    id: UserId,
+    #[arg(long, value_name = "NAME")]
+    subuser: String,
+    /// `read`, `write`, `readwrite` or `full`; none if it is left out.
+    #[arg(long, value_name = "ACCESS")]
+    access: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// `nacre s3 caps`
@@ -460,13 +455,13 @@ impl Subuser {
     /// What it asks for.
     pub fn asked(&self) -> Asked {
         let (verb, id, subuser) = match self {
-            Subuser::Create { id, subuser, .. } => (Verb::SubuserCreate, id, subuser),
-            Subuser::Modify { id, subuser, .. } => (Verb::SubuserModify, id, subuser),
+            Subuser::Create(args) => (Verb::SubuserCreate, &args.id, &args.subuser),
+            Subuser::Modify(args) => (Verb::SubuserModify, &args.id, &args.subuser),
             Subuser::Rm { id, subuser } => (Verb::SubuserRemove, id, subuser),
         };
         let mut given = Given::default().with("subuser", &Some(subuser));
-        if let Subuser::Create { access, key, .. } | Subuser::Modify { access, key, .. } = self {
-            given = given.with("access", access).key(key);
+        if let Subuser::Create(args) | Subuser::Modify(args) = self {
+            given = given.with("access", &args.access).key(&args.key);
         }
         // `--subuser USER:NAME` says whose it is.
         let user = subuser.split_once(':').map(|(user, _)| user);
