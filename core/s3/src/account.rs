@@ -1,7 +1,7 @@
 //! Users and buckets, as their records have them.
 
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How many buckets a user may have unless it is told otherwise.
@@ -28,10 +28,14 @@ pub struct User {
     pub bucket_quota: Quota,
     /// Documents in the language of IAM, by their names.
     pub policies: BTreeMap<String, String>,
+    /// Subusers that have a secret for Swift. An empty name is the user itself.
+    pub swift_keys: BTreeSet<String>,
+    /// Of the account in Swift: by lower-case names, without `X-Account-Meta-`.
+    pub swift_metadata: BTreeMap<String, String>,
 }
 versioned_fields!(
     User, "s3 user", id, display_name, is_suspended, max_buckets, access_keys;
-    later email, subusers, caps, user_quota, bucket_quota, policies
+    later email, subusers, caps, user_quota, bucket_quota, policies, swift_keys, swift_metadata
 );
 
 /// A bucket, as its record has it.

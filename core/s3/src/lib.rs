@@ -7,7 +7,8 @@
 //! a multipart upload, `data` how bodies are cut into RADOS objects, `account` users and buckets, `config`
 //! what is set on a bucket.
 //!
-//! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`.
+//! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`. `swift`
+//! has what Swift adds to buckets.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
@@ -25,6 +26,7 @@ mod lock;
 pub mod policy;
 mod quota;
 mod record;
+pub mod swift;
 mod tag;
 mod upload;
 mod version;

@@ -4,10 +4,11 @@ use super::codecs::stable;
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_s3::acl::{Acl, Grant, Grantee, Permission};
+use nacre_s3::swift::Container;
 use nacre_s3::{
     Aged, Body, Bucket, BucketConfig, Calendar, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent,
     Garbage, Head, History, LifecycleRule, Lock, LockMode, LockRule, OldVersion, Part, Period, Retention,
-    Tag, Upload, Versioning,
+    Tag, Upload, User, Versioning,
 };
 use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ fn decode<T: Encode + Decode>(bytes: &[u8]) {
 }
 
 /// The decoders, in the order of the first byte of an input.
-const VALUES: [fn(&[u8]); 10] = [
+const VALUES: [fn(&[u8]); 12] = [
     decode::<Entry>,
     decode::<Head>,
     decode::<Counters>,
@@ -38,7 +39,16 @@ const VALUES: [fn(&[u8]); 10] = [
     decode::<Vec<CorsRule>>,
     decode::<History>,
     decode::<OldVersion>,
+    lists_of_container,
+    decode::<User>,
 ];
+
+/// What decodes also becomes a policy, or is refused.
+fn lists_of_container(bytes: &[u8]) {
+    if let Some(container) = stable::<Container>(bytes) {
+        let _ = (container.check(), container.policy("bucket"));
+    }
+}
 
 fn seed(kind: u8, value: &impl Encode) -> Vec<u8> {
     let mut out = vec![kind];
@@ -107,6 +117,8 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         seed(7, &cors()),
         seed(8, &history),
         seed(9, &old),
+        seed(10, &Container { metadata: text("color"), read: ".r:*,.rlistings".into(), write: "u".into() }),
+        seed(11, &User { id: "u".into(), swift_metadata: text("temp-url-key"), ..User::default() }),
     ]
 }
 

@@ -41,7 +41,7 @@ pub enum Effect {
 }
 
 /// A policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub id: Option<String>,
     pub statements: Vec<Statement>,
