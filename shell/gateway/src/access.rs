@@ -13,6 +13,7 @@ use hyper::header::{HeaderMap, HeaderValue, REFERER, USER_AGENT};
 use hyper::http::Extensions;
 use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
 use nacre_s3::policy::{Context, Policy, Principal};
+use nacre_s3::swift::Container;
 use nacre_s3::{Action, Answer, Ask, Object, Refusal};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::{CopySource, DeleteObjectsInput};
@@ -65,6 +66,7 @@ fn denied() -> S3Error {
 }
 
 /// Checks all requests.
+#[derive(Clone)]
 pub struct Access {
     pub users: Arc<Users>,
     pub buckets: Arc<Buckets>,
@@ -109,7 +111,11 @@ impl Access {
     async fn open(&self, name: &str) -> S3Result<Opened> {
         let bucket = self.buckets.of_any_user(name).await?.ok_or_else(errors::no_such_bucket)?;
         let access = settings(&bucket)?;
-        let policy = access.read_policy(name).map_err(errors::corrupt)?;
+        let mut policy = access.read_policy(name).map_err(errors::corrupt)?;
+        let container = Container::of(&bucket.config.others).map_err(errors::corrupt)?;
+        if let Some(lists) = container.policy(name).map_err(errors::corrupt)? {
+            policy.get_or_insert_with(Policy::default).statements.extend(lists.statements);
+        }
         Ok(Opened { bucket, access, policy })
     }
 
@@ -208,13 +214,15 @@ impl Access {
 }
 
 /// The head of a request.
-struct Head<'a> {
+pub struct Head<'a> {
     headers: &'a HeaderMap,
-    query: Vec<(String, String)>,
+    /// Names and values of the parameters of the URL, without percent-encoding.
+    pub query: Vec<(String, String)>,
 }
 
 impl<'a> Head<'a> {
-    fn new(headers: &'a HeaderMap, query: Option<&str>) -> Head<'a> {
+    /// Of a request's headers and the query of its URL.
+    pub fn new(headers: &'a HeaderMap, query: Option<&str>) -> Head<'a> {
         let decode = |text: &str| percent_decode(&text.replace('+', " ")).unwrap_or_else(|| text.to_owned());
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -222,12 +230,13 @@ impl<'a> Head<'a> {
         Head { headers, query }
     }
 
-    fn header(&self, name: &str) -> Option<&'a str> {
+    /// A header, if it is text.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())
     }
 
     /// A parameter of the URL, whatever the case of its name.
-    fn parameter(&self, name: &str) -> Option<String> {
+    pub fn parameter(&self, name: &str) -> Option<String> {
         let found = self.query.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.clone())
     }
@@ -344,23 +353,30 @@ fn basic_time(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z"), &Rfc3339).ok()
 }
 
-#[async_trait::async_trait]
-impl S3Access for Access {
-    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let (headers, uri) = (cx.headers().clone(), cx.uri().clone());
-        let request = Head::new(&headers, uri.query());
-        let access_key = cx.credentials().map(|credentials| credentials.access_key.clone());
-        let identity = self.identify(access_key.as_deref(), &request).await?;
-        let peer = cx.extensions_mut().get::<Peer>().copied();
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The operation of S3, by its name.
+    pub operation: &'a str,
+    pub bucket: Option<&'a str>,
+    pub key: Option<&'a str>,
+}
+
+impl Access {
+    /// Checks a request of a sender that is known.
+    pub async fn authorize(
+        &self,
+        identity: Identity,
+        target: Target<'_>,
+        request: &Head<'_>,
+        peer: Option<Peer>,
+    ) -> S3Result<Granted> {
         let mut context = request.context(&identity, peer, &self.region);
-        let has_version = request.parameter("versionId").is_some();
-        let action = Action::of_operation(cx.s3_op().name(), has_version);
-        let path = cx.s3_path();
-        let (name, key) =
-            (path.get_bucket_name().map(str::to_owned), path.get_object_key().map(str::to_owned));
-        match (&name, action.is_of_service()) {
+        let version = request.parameter("versionId");
+        let action = Action::of_operation(target.operation, version.is_some());
+        match (target.bucket, action.is_of_service()) {
             (name, true) => {
-                if !access::decide_service(&identity.sender, action, name.as_deref(), &context) {
+                if !access::decide_service(&identity.sender, action, name, &context) {
                     return Err(denied());
                 }
             }
@@ -371,11 +387,10 @@ impl S3Access for Access {
                     .set("s3:ResourceAccount", nacre_s3::policy::split_tenant(&opened.bucket.record.owner).0);
                 request.check_owner(EXPECTED_OWNER, &opened.bucket)?;
                 // Each object of a DeleteObjects is decided on when its name is known.
-                let is_decided_later = cx.s3_op().name() == "DeleteObjects";
+                let is_decided_later = target.operation == "DeleteObjects";
                 if !is_decided_later {
-                    let version = request.parameter("versionId");
-                    let at = key.as_deref().map(|key| At { key, version: version.as_deref() });
-                    let besides = request.besides(cx.s3_op().name());
+                    let at = target.key.map(|key| At { key, version: version.as_deref() });
+                    let besides = request.besides(target.operation);
                     for action in std::iter::once(action).chain(besides) {
                         if !self.may(&identity, action, at, &opened, &context).await? {
                             return Err(denied());
@@ -391,10 +406,27 @@ impl S3Access for Access {
                         return Err(denied());
                     }
                 }
-                self.check_source(&identity, &request, &context).await?;
+                self.check_source(&identity, request, &context).await?;
             }
         }
-        let granted = Granted { identity, context: Arc::new(context) };
+        Ok(Granted { identity, context: Arc::new(context) })
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Access {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let (headers, uri) = (cx.headers().clone(), cx.uri().clone());
+        let request = Head::new(&headers, uri.query());
+        let access_key = cx.credentials().map(|credentials| credentials.access_key.clone());
+        let identity = self.identify(access_key.as_deref(), &request).await?;
+        let peer = cx.extensions_mut().get::<Peer>().copied();
+        let operation = cx.s3_op().name();
+        let path = cx.s3_path();
+        let bucket = path.get_bucket_name().map(str::to_owned);
+        let key = path.get_object_key().map(str::to_owned);
+        let target = Target { operation, bucket: bucket.as_deref(), key: key.as_deref() };
+        let granted = self.authorize(identity, target, &request, peer).await?;
         cx.extensions_mut().insert(granted);
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The records of users and their keys.
 //!
 //! The meta namespace has an object `user.ID` for each user, `key.ACCESS` for each access key, and
-//! `email.ADDR` for each address. A key is made before the user's record names it, and taken back if that
-//! fails; a key whose user does not name it is good for nothing.
+//! `email.ADDR` for each address, `swift.ID:SUBUSER` for each secret for Swift. A key is made before the
+//! user's record names it, and taken back if that fails; a key whose user does not name it is good for
+//! nothing.
 
 use crate::secrets::{Secrets, unreadable};
 use crate::store::{Pools, Store, read_record};
@@ -155,6 +156,29 @@ impl Accounts {
         pools.meta.write_full(key_name(access_key), record).await.map(|()| true)
     }
 
+    /// The secret for Swift of a user or, with a name, of a subuser; none if there is none.
+    pub async fn swift_secret(&self, user: &str, subuser: &str) -> Result<Option<String>, Failure> {
+        let Some(pools) = self.store.find_pools().await? else { return Ok(None) };
+        let name = swift_name(user, subuser);
+        let Some(sealed) = read_record(&pools.meta, name.clone()).await? else { return Ok(None) };
+        let secret = self.secrets.open(&name, &sealed).await?;
+        String::from_utf8(secret).map(Some).map_err(unreadable)
+    }
+
+    /// Sets it. The user's record has to name it for it to be good.
+    pub async fn put_swift_secret(&self, user: &str, subuser: &str, secret: &str) -> Result<(), Failure> {
+        let pools = self.store.pools().await?;
+        let name = swift_name(user, subuser);
+        let sealed = self.secrets.seal(&name, secret.as_bytes()).await?;
+        pools.meta.write_full(name, sealed).await
+    }
+
+    /// Removes it.
+    pub async fn remove_swift_secret(&self, user: &str, subuser: &str) -> Result<(), Failure> {
+        let pools = self.store.pools().await?;
+        ignore_missing(pools.meta.remove(swift_name(user, subuser)).await)
+    }
+
     /// Removes a key.
     pub async fn remove_key(&self, access_key: &str) -> Result<(), Failure> {
         let pools = self.store.pools().await?;
@@ -209,6 +233,9 @@ fn user_name(id: &str) -> String {
 }
 fn key_name(access_key: &str) -> String {
     format!("key.{access_key}")
+}
+fn swift_name(user: &str, subuser: &str) -> String {
+    format!("swift.{user}:{subuser}")
 }
 fn email_name(email: &str) -> String {
     format!("email.{}", email.to_lowercase())

@@ -71,8 +71,9 @@ pub const FEATURES: &[Feature] = &[
     line("identity", "IAM API, accounts, groups", No, "nacre s3 user, role, role-policy"),
     line("identity", "usage log, rate limits", No, ""),
     line("identity", "LDAP, Keystone", No, ""),
+    line("administration", "console for browsers", Yes, "at /_console/"),
     line("administration", "Admin Ops API", Partly, "users, buckets, quotas, capabilities, info"),
-    line("other", "Swift", No, ""),
+    line("other", "Swift", Partly, "docs/swift.md; no Keystone, no expiring objects"),
     line("other", "TLS", No, "a proxy in front of the gateway has it"),
 ];
 

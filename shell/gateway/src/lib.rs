@@ -11,7 +11,8 @@
 //!
 //! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
 //! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
-//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it.
+//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it. `swift` serves
+//! the same buckets to clients of OpenStack. `console` has pages for browsers.
 
 mod access;
 mod accounts;
@@ -20,6 +21,7 @@ mod admin;
 mod attributes;
 mod buckets;
 mod checksums;
+mod console;
 mod cors;
 mod domains;
 mod driver;
@@ -46,6 +48,7 @@ mod sessions;
 mod settings;
 mod store;
 mod sts;
+mod swift;
 mod unread;
 mod uploads;
 mod users;

@@ -39,7 +39,8 @@ impl Names {
     }
 }
 
-fn percent_encode(name: &[u8]) -> String {
+/// As URLs have it; slashes stay.
+pub fn percent_encode(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for &byte in name {
         match byte {

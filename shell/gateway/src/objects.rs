@@ -32,7 +32,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The largest body of one PUT.
 pub const PUT_MAX: u64 = 5 << 30;
 /// Headers that are kept with an object, beside its own metadata.
-const KEPT: [&str; 7] = [
+/// Those of Swift say what the object stands for.
+const KEPT: [&str; 9] = [
     "cache-control",
     "content-disposition",
     "content-encoding",
@@ -40,6 +41,8 @@ const KEPT: [&str; 7] = [
     "content-type",
     "expires",
     "x-amz-website-redirect-location",
+    "x-object-manifest",
+    "x-static-large-object",
 ];
 /// All of an object's own metadata: names and values.
 const METADATA_MAX: usize = 2048;

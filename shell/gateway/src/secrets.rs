@@ -65,6 +65,11 @@ impl Secrets {
         self.keys.get_or_try_init(make).await
     }
 
+    /// Reads the gateways' key if that was not done yet.
+    pub async fn ready(&self) -> Result<(), Failure> {
+        self.keys().await.map(drop)
+    }
+
     /// Encrypts a secret. It can be decrypted under the same name only.
     pub async fn seal(&self, name: &str, secret: &[u8]) -> Result<Bytes, Failure> {
         let cipher = &self.keys().await?.cipher;

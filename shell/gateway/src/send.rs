@@ -27,9 +27,14 @@ pub fn send(store: &Arc<Store>, body: &Body, range: Range<u64>) -> StreamingBlob
         Body::Data(extents) => {
             let (sender, pieces) = mpsc::channel(1);
             tokio::spawn(read(store.clone(), spans(extents, range), sender));
-            StreamingBlob::new(Pieces { pieces, left })
+            self::pieces(pieces, left)
         }
     }
+}
+
+/// A body of so many bytes that arrives in pieces.
+pub fn pieces(pieces: mpsc::Receiver<Result<Bytes, StdError>>, left: u64) -> StreamingBlob {
+    StreamingBlob::new(Pieces { pieces, left })
 }
 
 async fn read(store: Arc<Store>, spans: Vec<Span>, sender: mpsc::Sender<Result<Bytes, StdError>>) {

@@ -3,6 +3,7 @@
 use crate::access::{Access, Peer};
 use crate::admin::{Admin, AdminApi};
 use crate::buckets::Buckets;
+use crate::console;
 use crate::cors::{self, CrossOrigin};
 use crate::domains::Domains;
 use crate::front;
@@ -12,11 +13,13 @@ use crate::orphans::be_seen;
 use crate::quotas::Quotas;
 use crate::service::{Core, Service};
 use crate::store::Store;
+use crate::swift::Swift;
 use crate::unread;
 use crate::users::{Auth, FirstUser, Users};
 use anyhow::{Context, Result};
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::HOST;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -66,8 +69,7 @@ pub struct Options {
 /// A gateway that listens.
 pub struct Gateway {
     listener: TcpListener,
-    service: S3Service,
-    buckets: Arc<Buckets>,
+    front: Front,
     connections: Arc<Semaphore>,
     /// Collects garbage, carries out lifecycle rules, and notes that this gateway is there.
     background: [JoinHandle<()>; 3],
@@ -112,21 +114,25 @@ impl Gateway {
             users: users.clone(),
             buckets: buckets.clone(),
             quotas,
-            region: options.region,
+            region: options.region.clone(),
             grace: options.grace,
         };
-        let mut builder = S3ServiceBuilder::new(Service(Arc::new(core)));
+        let region: Arc<str> = options.region.into();
+        let core = Arc::new(core);
+        let swift = Arc::new(Swift::new(core.clone(), access.clone()));
+        let mut builder = S3ServiceBuilder::new(Service(core));
         builder.set_auth(Auth(users));
         builder.set_access(access);
         builder.set_route(api);
-        builder.set_host(domains);
+        builder.set_host(domains.clone());
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_MAX;
         config.form_max_fields_size = FORM_MAX;
         config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        Ok(Gateway { listener, service: builder.build(), buckets, connections, background })
+        let front = Front { service: builder.build(), swift, buckets, domains, region };
+        Ok(Gateway { listener, front, connections, background })
     }
 
     /// Where it listens.
@@ -152,11 +158,11 @@ impl Gateway {
                     }
                 },
             };
-            let (service, buckets) = (self.service.clone(), self.buckets.clone());
+            let front = self.front.clone();
             let stopped = stopped.clone();
             tokio::spawn(async move {
                 let peer = Peer { address: peer.ip(), is_encrypted: false };
-                connection(stream, peer, service, buckets, stopped).await;
+                connection(stream, peer, front, stopped).await;
                 drop(permit);
             });
         }
@@ -167,33 +173,52 @@ impl Gateway {
     }
 }
 
-async fn answer(
-    request: Request<Body>,
-    refusal: Option<S3Error>,
-    service: &S3Service,
-    buckets: &Buckets,
-) -> Result<HttpResponse, HttpError> {
-    if cors::is_preflight(&request) {
-        return cors::preflight(buckets, &request).await;
-    }
-    let page = CrossOrigin::of(&request);
-    let mut answer = match refusal {
-        Some(refusal) => front::answer(refusal),
-        None => service.call(request).await,
-    };
-    if let (Some(page), Ok(answer)) = (page, &mut answer) {
-        page.allow(buckets, answer).await;
-    }
-    answer
+/// The interfaces of a gateway.
+#[derive(Clone)]
+struct Front {
+    service: S3Service,
+    swift: Arc<Swift>,
+    buckets: Arc<Buckets>,
+    domains: Domains,
+    region: Arc<str>,
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: Peer,
-    service: S3Service,
-    buckets: Arc<Buckets>,
-    mut stopped: watch::Receiver<bool>,
-) {
+impl Front {
+    /// Whether the path of a request is a key in a bucket that its host names.
+    fn is_in_bucket<B>(&self, request: &Request<B>) -> bool {
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        host.is_some_and(|host| self.domains.bucket_of(host).is_some())
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Body>,
+        refusal: Option<S3Error>,
+    ) -> Result<HttpResponse, HttpError> {
+        if !self.is_in_bucket(&request) {
+            if let Some(page) = console::answer(&request, &self.region) {
+                return Ok(page);
+            }
+            if Swift::is_match(&request) {
+                return Ok(self.swift.call(request).await);
+            }
+        }
+        if cors::is_preflight(&request) {
+            return cors::preflight(&self.buckets, &request).await;
+        }
+        let page = CrossOrigin::of(&request);
+        let mut answer = match refusal {
+            Some(refusal) => front::answer(refusal),
+            None => self.service.call(request).await,
+        };
+        if let (Some(page), Ok(answer)) = (page, &mut answer) {
+            page.allow(&self.buckets, answer).await;
+        }
+        answer
+    }
+}
+
+async fn connection(stream: TcpStream, peer: Peer, front: Front, mut stopped: watch::Receiver<bool>) {
     // A small answer must not wait for more to send.
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
@@ -204,10 +229,11 @@ async fn connection(
         .max_buf_size(HEADERS_BYTES_MAX);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let (refusal, service, buckets) = (front::refusal(&request), service.clone(), buckets.clone());
+        let front = front.clone();
+        let refusal = front::refusal(&request);
         async move {
             let (request, unread) = unread::split(request);
-            let mut answer = answer(request, refusal, &service, &buckets).await;
+            let mut answer = front.answer(request, refusal).await;
             if let Ok(answer) = &mut answer {
                 unread.end(answer).await;
             }

@@ -7,7 +7,8 @@ use crate::objects::timestamp;
 use crate::quotas::Quotas;
 use crate::store::Store;
 use crate::users::Users;
-use nacre_s3::{BucketConfig, LockRule, Refusal, Versioning};
+use hyper::header::HeaderValue;
+use nacre_s3::{Answer, Ask, BucketConfig, LockRule, Refusal, Versioning};
 use s3s::auth::Credentials;
 use s3s::dto::{
     self, AbortMultipartUploadInput, AbortMultipartUploadOutput, Bucket, BucketLocationConstraint,
@@ -144,9 +145,20 @@ impl S3 for Service {
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
-        self.0.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.0.open(&req.credentials, &req.input.bucket).await?;
         let bucket_region = Some(self.0.region.clone());
-        Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
+        let mut response = S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() });
+        // As radosgw has it.
+        if req.uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "read-stats=true")) {
+            let totals = match bucket.index.ask(Ask::Totals).await {
+                Ok(Answer::Totals(totals)) => totals,
+                Ok(_) => return Err(errors::internal("totals were not answered with totals")),
+                Err(refusal) => return Err(self.0.refused(&bucket, &refusal)),
+            };
+            response.headers.insert("x-rgw-object-count", HeaderValue::from(totals.objects));
+            response.headers.insert("x-rgw-bytes-used", HeaderValue::from(totals.bytes));
+        }
+        Ok(response)
     }
 
     async fn get_bucket_location(

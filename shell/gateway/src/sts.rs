@@ -94,13 +94,15 @@ fn form_of(body: &[u8]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (decode(name), decode(value))).collect()
 }
 
-fn escape(text: &str) -> String {
+/// A text as it is within XML, also in quotes.
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
             c if c.is_control() => {}
             c => escaped.push(c),
         }

@@ -119,6 +119,26 @@ impl Users {
         }
     }
 
+    /// A user, or with a name one of its subusers, that proved to be it in another way than by an access key;
+    /// none if there is no such user or subuser.
+    pub async fn member(&self, user: &str, subuser: &str) -> S3Result<Option<Identity>> {
+        let Some(user) = self.accounts.user(user).await.map_err(failed)? else { return Ok(None) };
+        let user = Arc::new(user.user);
+        if user.is_suspended {
+            return Err(errors::user_suspended());
+        }
+        let access = match subuser {
+            "" => SubuserAccess::Full,
+            name => match user.subusers.get(name) {
+                Some(access) => *access,
+                None => return Ok(None),
+            },
+        };
+        let mut identity = of_user(user)?;
+        (identity.sender.may_read, identity.sender.may_write) = (access.may_read(), access.may_write());
+        Ok(Some(identity))
+    }
+
     async fn of_session(&self, session: Session) -> S3Result<Identity> {
         let owner = self.accounts.user(&session.owner).await.map_err(failed)?.ok_or_else(unknown_key)?.user;
         let limits = session.limits()?;

@@ -7,6 +7,7 @@ mod buckets;
 mod http;
 mod roles;
 mod shape;
+mod swift_keys;
 mod users;
 
 pub use http::AdminApi;

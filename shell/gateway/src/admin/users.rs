@@ -1,6 +1,6 @@
 //! Users, their keys, subusers, capabilities, quotas and policies.
 
-use super::{Admin, AdminError, Params, Result, shape};
+use super::{Admin, AdminError, Params, Result, shape, swift_keys};
 use crate::accounts::Key;
 use crate::secrets::random_text;
 use hyper::StatusCode;
@@ -9,9 +9,9 @@ use nacre_s3::{Caps, Counters, MAX_BUCKETS, Quota, SubuserAccess, User, is_user_
 use serde_json::{Value, json};
 
 const ACCESS_KEY_DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-const SECRET_DIGITS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+pub(super) const SECRET_DIGITS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const ACCESS_KEY_LEN: usize = 20;
-const SECRET_LEN: usize = 40;
+pub(super) const SECRET_LEN: usize = 40;
 /// The most keys of a user.
 const KEYS_MAX: usize = 100;
 /// The most subusers, and the most policies of a user.
@@ -39,7 +39,11 @@ impl Admin {
         Ok(user.ok_or_else(|| AdminError::no_such_user(&id))?.user)
     }
 
-    async fn update<T>(&self, id: &str, change: impl FnMut(&mut User) -> Result<T>) -> Result<(User, T)> {
+    pub(super) async fn update<T>(
+        &self,
+        id: &str,
+        change: impl FnMut(&mut User) -> Result<T>,
+    ) -> Result<(User, T)> {
         let changed = self.users.accounts.update(id, change).await?;
         changed.ok_or_else(|| AdminError::no_such_user(id))
     }
@@ -55,7 +59,13 @@ impl Admin {
     }
 
     async fn show(&self, user: &User) -> Result<Value> {
-        Ok(shape::user(user, &self.keys(user).await?, None))
+        self.shown(user, None).await
+    }
+
+    async fn shown(&self, user: &User, stats: Option<Counters>) -> Result<Value> {
+        let mut shown = shape::user(user, &self.keys(user).await?, stats);
+        shown["swift_keys"] = self.swift_keys(user).await?;
+        Ok(shown)
     }
 
     pub(super) async fn user_create(&self, params: &Params) -> Result<Value> {
@@ -76,7 +86,10 @@ impl Admin {
         }
         let made = match params.get("access-key").is_some() || params.flag("generate-key", true)? {
             true => {
-                check_kind(params)?;
+                if swift_keys::is_asked(params)? {
+                    let message = "the first key of a user is an S3 key; add one for Swift with key create";
+                    return Err(AdminError::new(StatusCode::BAD_REQUEST, "InvalidKeyType", message));
+                }
                 let key = self.make_key(&id, None, params).await?;
                 user.access_keys.push(key.0.clone());
                 Some(key)
@@ -129,7 +142,7 @@ impl Admin {
             true => Some(self.totals_of(&user.id).await?),
             false => None,
         };
-        Ok(shape::user(&user, &self.keys(&user).await?, stats))
+        self.shown(&user, stats).await
     }
 
     pub(super) async fn user_remove(&self, params: &Params) -> Result<Value> {
@@ -150,6 +163,9 @@ impl Admin {
         accounts.remove(&user.id).await?;
         for access_key in &user.access_keys {
             accounts.remove_key(access_key).await?;
+        }
+        for name in &user.swift_keys {
+            accounts.remove_swift_secret(&user.id, name).await?;
         }
         if !user.email.is_empty() {
             accounts.remove_email(&user.email).await?;
@@ -218,7 +234,10 @@ impl Admin {
     }
 
     pub(crate) async fn add_key(&self, id: &str, subuser: Option<&str>, params: &Params) -> Result<User> {
-        check_kind(params)?;
+        if swift_keys::is_asked(params)? {
+            let user = self.users.accounts.user(id).await?.ok_or_else(|| AdminError::no_such_user(id))?.user;
+            return self.swift_key_put(&user, params).await;
+        }
         let (access_key, _) = self.make_key(id, subuser, params).await?;
         let add = |user: &mut User| {
             if user.access_keys.contains(&access_key) {
@@ -256,6 +275,11 @@ impl Admin {
     }
 
     pub(super) async fn key_remove(&self, params: &Params) -> Result<Value> {
+        if swift_keys::is_asked(params)? {
+            let user = self.user_of(params).await?;
+            let user = self.swift_key_remove(&user, params).await?;
+            return self.show(&user).await;
+        }
         let access_key = params.need("access-key")?;
         let user = self.user_of(params).await?;
         let (user, ()) = self.drop_key(&user.id, access_key).await?;
@@ -329,6 +353,7 @@ impl Admin {
         let own: Vec<String> = keys.into_iter().filter(|(_, key)| own(key)).map(|(key, _)| key).collect();
         let drop = |user: &mut User| {
             user.subusers.remove(&name).ok_or_else(|| no_such_subuser(&name))?;
+            user.swift_keys.remove(&name);
             user.access_keys.retain(|key| !own.contains(key));
             Ok(())
         };
@@ -336,6 +361,7 @@ impl Admin {
         for access_key in &own {
             self.users.accounts.remove_key(access_key).await?;
         }
+        self.users.accounts.remove_swift_secret(&user.id, &name).await?;
         self.show(&user).await
     }
 
@@ -435,7 +461,7 @@ fn no_such_policy(name: &str) -> AdminError {
     AdminError::new(StatusCode::NOT_FOUND, "NoSuchEntity", format!("there is no policy {name}"))
 }
 
-fn no_such_subuser(name: &str) -> AdminError {
+pub(super) fn no_such_subuser(name: &str) -> AdminError {
     AdminError::new(StatusCode::NOT_FOUND, "NoSuchSubUser", format!("there is no subuser {name}"))
 }
 
@@ -452,7 +478,7 @@ pub(super) fn uid(params: &Params) -> Result<String> {
 }
 
 /// The name of a subuser, which may come as `user:name`.
-fn subuser_of(user: &User, params: &Params) -> Result<Option<String>> {
+pub(super) fn subuser_of(user: &User, params: &Params) -> Result<Option<String>> {
     let Some(text) = params.get("subuser") else { return Ok(None) };
     match text.split_once(':') {
         None => Ok(Some(text.to_owned())),
@@ -469,17 +495,6 @@ fn access_of(params: &Params) -> Result<Option<SubuserAccess>> {
 fn caps_of(params: &Params) -> Result<Caps> {
     Caps::parse(params.get("user-caps").unwrap_or_default())
         .map_err(|bad| AdminError::new(StatusCode::BAD_REQUEST, "InvalidCapability", bad.to_string()))
-}
-
-/// Keys for Swift have no use: gateways do not serve it.
-fn check_kind(params: &Params) -> Result<()> {
-    match params.get("key-type") {
-        None | Some("s3") => Ok(()),
-        Some(other) => {
-            let message = format!("keys are of type s3, not {other}");
-            Err(AdminError::new(StatusCode::BAD_REQUEST, "InvalidKeyType", message))
-        }
-    }
 }
 
 /// What creation and modification have in common.
