@@ -73,17 +73,19 @@ impl Drop for Gateway {
     }
 }
 
-/// Every `console` block of the page on S3, in a folder whose `nacre-data` is a running cluster.
-fn run_the_page(c: &Cluster) -> Result<()> {
+/// Every `console` block of a page of the documentation, in a folder whose `nacre-data` is a running cluster.
+fn run_the_page(c: &Cluster, page: &str) -> Result<()> {
     let here = tempfile::tempdir()?;
     std::os::unix::fs::symlink(c.folder(), here.path().join("nacre-data"))?;
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/s3.md"))?;
+    let programs = nacre_binary().parent().context("it is in a folder")?.display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH")?);
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page))?;
     for block in page.split("```console\n").skip(1) {
         let lines = block.split("```").next().unwrap_or_default().lines();
         let commands: Vec<&str> = lines.filter_map(|line| line.strip_prefix("$ ")).collect();
         ensure!(!commands.is_empty(), "a console block without a command:\n{block}");
         let script = format!("set -e\n{}", commands.join("\n"));
-        succeed(client(c, "bash")?.args(["-c", &script]).current_dir(here.path()))?;
+        succeed(client(c, "bash")?.args(["-c", &script]).env("PATH", &path).current_dir(here.path()))?;
     }
     Ok(())
 }
@@ -97,7 +99,7 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     let mode = std::os::unix::fs::MetadataExt::mode(&c.folder().join("s3.env").metadata().unwrap());
     assert_eq!(mode & 0o777, 0o600);
 
-    run_the_page(&c).unwrap();
+    run_the_page(&c, "s3.md").unwrap();
     aws(&c, "s3 mb s3://walk").unwrap();
     let file = c.folder().join("nacre");
     std::fs::copy(nacre_binary(), &file).unwrap();
@@ -116,6 +118,19 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
+
+    // A user without buckets, who may administer others.
+    let words = "s3 user create --uid console --display-name Console --access-key CONSOLE --secret secret \
+                 --caps users=* --data";
+    succeed(Command::new(nacre_binary()).args(words.split_whitespace()).arg(c.folder())).unwrap();
+    let mut console = python(&c, "console.py").unwrap();
+    console.env("AWS_ACCESS_KEY_ID", "CONSOLE").env("AWS_SECRET_ACCESS_KEY", "secret");
+    succeed(console.arg(c.folder())).unwrap();
+
+    // The page on Swift makes a secret for the first user.
+    run_the_page(&c, "swift.md").unwrap();
+    let mut swift = python(&c, "swift.py").unwrap();
+    succeed(swift.args([&endpoint(&c).unwrap(), "admin:swift", "geheim"])).unwrap();
 }
 
 /// Case 1: many writers through two gateways, of which each key gets one.

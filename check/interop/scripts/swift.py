@@ -1,0 +1,218 @@
+"""OpenStack's object storage API with its own client: swift.py ENDPOINT USER:SUBUSER SECRET. The same objects are
+read over S3 with the keys of the environment."""
+
+import hashlib
+import hmac
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import swiftclient
+from swiftclient.exceptions import ClientException
+from swiftclient.service import SwiftError, SwiftService, SwiftUploadObject
+
+import s3_client
+
+endpoint, user, secret = sys.argv[1:]
+auth = f"{endpoint}/auth/v1.0"
+swift = swiftclient.Connection(auth, user, secret, retries=0)
+url, token = swift.get_auth()
+assert url == f"{endpoint}/swift/v1/AUTH_{user.split(':')[0]}", url
+
+
+def status(call, *arguments, **named):
+    """The status with which a call fails."""
+    try:
+        call(*arguments, **named)
+    except ClientException as e:
+        return e.http_status
+    raise AssertionError(f"{call} did not fail")
+
+
+def fetch(address, method="GET", body=None, **headers):
+    """Status, headers and body of a plain request."""
+    request = urllib.request.Request(address, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers, e.read()
+
+
+def sign_in():
+    wrong = swiftclient.Connection(auth, user, "wrong", retries=0)
+    assert status(wrong.get_auth) == 401
+    assert fetch(url)[0] == 401
+    assert fetch(url, **{"X-Auth-Token": "AUTH_tkAAAA"})[0] == 401
+    assert fetch(f"{endpoint}/swift/v1", **{"X-Auth-Token": token})[0] in (200, 204)
+    assert json.loads(fetch(f"{endpoint}/swift/info")[2])["swift"]
+    assert fetch(f"{endpoint}/swift/v1/AUTH_nobody", **{"X-Auth-Token": token})[0] == 403
+
+
+def containers():
+    swift.put_container("First Box", {"X-Container-Meta-Color": "blue"})
+    swift.put_container("First Box")
+    head = swift.head_container("First Box")
+    assert head["x-container-meta-color"] == "blue" and head["x-container-object-count"] == "0", head
+    swift.post_container("First Box", {"X-Container-Meta-Size": "1", "X-Remove-Container-Meta-Color": "x"})
+    head = swift.head_container("First Box")
+    assert head["x-container-meta-size"] == "1" and "x-container-meta-color" not in head, head
+    assert status(swift.put_container, "old", {"X-Versions-Location": "x"}) == 501
+    assert status(swift.get_container, "none") == 404
+    swift.put_object("First Box", "a", b"1")
+    assert status(swift.delete_container, "First Box") == 409
+    swift.delete_object("First Box", "a")
+    swift.delete_container("First Box")
+    assert status(swift.head_container, "First Box") == 404
+
+
+def objects():
+    swift.put_container("walk")
+    body = os.urandom(100_000)
+    etag = swift.put_object("walk", "dir/ä b", body, content_type="image/x", headers={"X-Object-Meta-Kind": "test"})
+    assert etag == hashlib.md5(body).hexdigest()
+    head, read = swift.get_object("walk", "dir/ä b")
+    assert read == body and head["etag"] == etag and head["content-type"] == "image/x", head
+    assert head["x-object-meta-kind"] == "test" and float(head["x-timestamp"]) > 1e9, head
+    head, read = swift.get_object("walk", "dir/ä b", headers={"Range": "bytes=10-19"})
+    assert read == body[10:20] and head["content-range"] == "bytes 10-19/100000", head
+    assert status(swift.get_object, "walk", "dir/ä b", headers={"If-None-Match": etag}) == 304
+    assert status(swift.put_object, "walk", "bad", b"1", etag="0" * 32) == 422
+    assert status(swift.head_object, "walk", "bad") == 404
+    assert status(swift.put_object, "walk", "dir/ä b", b"1", headers={"If-None-Match": "*"}) == 412
+    swift.post_object("walk", "dir/ä b", {"X-Object-Meta-Kind": "new", "X-Object-Meta-More": "1"})
+    head = swift.head_object("walk", "dir/ä b")
+    assert head["x-object-meta-kind"] == "new" and head["content-type"] == "image/x", head
+    swift.copy_object("walk", "dir/ä b", "/walk/copy", {"X-Object-Meta-Of": "it"})
+    head, read = swift.get_object("walk", "copy")
+    assert read == body and head["x-object-meta-of"] == "it" and head["x-object-meta-more"] == "1", head
+    # Over S3 it is the same object.
+    s3 = s3_client.client()
+    seen = s3.get_object(Bucket="walk", Key="copy")
+    assert seen["Body"].read() == body and seen["Metadata"]["of"] == "it", seen
+    s3.put_object(Bucket="walk", Key="dir/s3", Body=b"s3", Metadata={"a": "b"})
+    head, read = swift.get_object("walk", "dir/s3")
+    assert read == b"s3" and head["x-object-meta-a"] == "b"
+
+    head, listed = swift.get_container("walk", delimiter="/")
+    assert [line.get("name", line.get("subdir")) for line in listed] == ["copy", "dir/"], listed
+    assert head["x-container-object-count"] == "3" and head["x-container-bytes-used"] == "200002", head
+    _, listed = swift.get_container("walk", prefix="dir/", limit=1)
+    assert [line["name"] for line in listed] == ["dir/s3"], listed
+    _, listed = swift.get_container("walk", marker="dir/s3")
+    assert [(line["name"], line["bytes"], line["hash"]) for line in listed] == [("dir/ä b", 100_000, etag)], listed
+    plain = fetch(f"{url}/walk?end_marker=dir", **{"X-Auth-Token": token})
+    assert plain[2] == b"copy\n", plain
+    xml = fetch(f"{url}/walk?format=xml&path=dir", **{"X-Auth-Token": token})[2].decode()
+    assert xml.count("<object>") == 2 and "<subdir" not in xml, xml
+    head, listed = swift.get_account()
+    assert {"name": "walk", "count": 3, "bytes": 200_002}.items() <= listed[-1].items(), listed
+    assert swift.head_account()["x-account-bytes-used"] == "200002"
+    swift.delete_object("walk", "dir/s3")
+    assert status(swift.delete_object, "walk", "dir/s3") == 404
+
+
+def large():
+    parts = [os.urandom(70_000) for _ in range(3)]
+    for number, part in enumerate(parts):
+        swift.put_object("walk", f"parts/{number}", part)
+    whole = b"".join(parts)
+    swift.put_object("walk", "dynamic", b"", headers={"X-Object-Manifest": "walk/parts/"})
+    head, read = swift.get_object("walk", "dynamic")
+    assert read == whole and head["x-object-manifest"] == "walk/parts/", head
+    rows = [{"path": f"/walk/parts/{n}", "size_bytes": 70_000, "etag": hashlib.md5(parts[n]).hexdigest()} for n in range(3)]
+    rows[1]["range"] = "100-199"
+    swift.put_object("walk", "static", json.dumps(rows), query_string="multipart-manifest=put")
+    short = parts[0] + parts[1][100:200] + parts[2]
+    head, read = swift.get_object("walk", "static")
+    assert read == short and head["x-static-large-object"] == "True", head
+    assert head["content-length"] == str(len(short)) and swift.head_object("walk", "static")["etag"] == head["etag"]
+    _, read = swift.get_object("walk", "static", headers={"Range": "bytes=69990-70110"})
+    assert read == short[69_990:70_111]
+    _, read = swift.get_object("walk", "static", query_string="multipart-manifest=get")
+    assert [row["name"] for row in json.loads(read)] == [row["path"] for row in rows], read
+    wrong = json.dumps([{"path": "/walk/parts/0", "etag": "0"}, {"path": "/walk/none"}])
+    assert status(swift.put_object, "walk", "wrong", wrong, query_string="multipart-manifest=put") == 400
+    swift.delete_object("walk", "static", query_string="multipart-manifest=delete")
+    assert status(swift.head_object, "walk", "parts/0") == 404
+    assert swift.get_object("walk", "dynamic")[1] == b""
+
+    # The command cuts files itself.
+    path = os.path.join(os.environ["HOME"], "large")
+    with open(path, "wb") as file:
+        file.write(whole)
+    options = {"auth": auth, "user": user, "key": secret, "auth_version": "1.0", "segment_size": 50_000}
+    for use_slo in (False, True):
+        with SwiftService({**options, "use_slo": use_slo}) as service:
+            for done in service.upload("walk", [SwiftUploadObject(path, f"cut{use_slo}")]):
+                assert done["success"], done
+        assert swift.get_object("walk", f"cut{use_slo}")[1] == whole
+
+
+def lists():
+    swift.put_container("open")
+    swift.put_object("open", "page", b"hello")
+    assert fetch(f"{url}/open/page")[0] == 401
+    swift.post_container("open", {"X-Container-Read": ".r:*"})
+    assert swift.head_container("open")["x-container-read"] == ".r:*"
+    wait(lambda: fetch(f"{url}/open/page")[2] == b"hello")
+    assert fetch(f"{url}/open")[0] == 401 and fetch(f"{endpoint}/open/page")[2] == b"hello"
+    swift.post_container("open", {"X-Container-Read": ".r:*,.rlistings"})
+    wait(lambda: fetch(f"{url}/open")[2] == b"page\n")
+    assert fetch(f"{url}/open/new", "PUT", b"1")[0] == 401
+    assert status(swift.post_container, "open", {"X-Container-Write": ".r:*"}) == 400
+    swift.post_container("open", {"X-Container-Read": ""})
+    wait(lambda: fetch(f"{url}/open/page")[0] == 401)
+
+
+def temporary():
+    swift.post_account({"X-Account-Meta-Temp-URL-Key": "key"})
+
+    def signed(method, path, until=None, digest="sha256", key=b"key"):
+        until = int(time.time()) + 60 if until is None else until
+        full = urllib.parse.urlsplit(url).path + path
+        signature = hmac.new(key, f"{method}\n{until}\n{full}".encode(), digest).hexdigest()
+        return f"{endpoint}{full}?temp_url_sig={signature}&temp_url_expires={until}"
+
+    code, head, body = fetch(signed("GET", "/open/page"))
+    assert (code, body, head["content-disposition"]) == (200, b"hello", 'attachment; filename="page"'), head
+    assert fetch(signed("GET", "/open/page", digest="sha1"), "HEAD")[0] == 200
+    assert fetch(signed("GET", "/open/page"), "PUT", b"1")[0] == 401
+    assert fetch(signed("GET", "/open/page", until=1))[0] == 401
+    assert fetch(signed("GET", "/open/page", key=b"other"))[0] == 401
+    assert fetch(signed("PUT", "/open/put"), "PUT", b"new")[0] == 201
+    assert swift.get_object("open", "put")[1] == b"new"
+    assert fetch(signed("PUT", "/open/spy"), "PUT", b"", **{"X-Object-Manifest": "walk/"})[0] == 400
+
+
+def end():
+    names = [f"walk/{line['name']}" for line in swift.get_container("walk", full_listing=True)[1]]
+    names += [f"walk_segments/{line['name']}" for line in swift.get_container("walk_segments", full_listing=True)[1]]
+    names += ["open/page", "open/put", "open/none", "open", "walk", "walk_segments"]
+    text = "\n".join(urllib.parse.quote(name) for name in names).encode()
+    address = f"{url}?bulk-delete"
+    headers = {"X-Auth-Token": token, "Content-Type": "text/plain", "Accept": "application/json"}
+    done = json.loads(fetch(address, "POST", text, **headers)[2])
+    assert done["Number Deleted"] == len(names) - 1 and done["Number Not Found"] == 1 and not done["Errors"], done
+    assert swift.get_account()[1] == []
+
+
+def wait(done):
+    """Settings of a container are in use within two seconds."""
+    limit = time.time() + 60
+    while not done():
+        assert time.time() < limit
+        time.sleep(0.1)
+
+
+sign_in()
+containers()
+objects()
+large()
+lists()
+temporary()
+end()
