@@ -511,15 +511,17 @@ fn node_ls(call: &mut Call<'_>) -> Outcome {
         osds.entry(metadata.get("hostname").cloned().unwrap_or_default()).or_default().push(osd.0);
     }
     let (mons, mgrs) = monitors::nodes(call);
+    let servers = fs_show::servers_by_host(call);
     let kind = call.args.text_opt("type").filter(|kind| kind != "all");
     if let Some(kind) = &kind {
         let names = call.layout.clone();
         call.layout = names.with_root(kind.clone());
     }
     let value = match kind.as_deref() {
-        None => json!({ "mon": mons, "osd": osds, "mgr": mgrs }),
+        None => json!({ "mon": mons, "osd": osds, "mds": servers, "mgr": mgrs }),
         Some("mon") => mons,
         Some("osd") => json!(osds),
+        Some("mds") => json!(servers),
         Some("mgr") => mgrs,
         Some(_) => json!({}),
     };

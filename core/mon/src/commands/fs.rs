@@ -1,6 +1,6 @@
 //! File systems come, go and get settings.
 
-use super::fs_show::{CLIENT_FEATURES, named};
+use super::fs_show::{CLIENT_FEATURES, features_of_release, named};
 use super::{Answer, Call, Outcome, Refusal, Row, auth, refuse};
 use crate::services::fsmap::changes::{self, NewFileSystem};
 use crate::services::fsmap::fail as fail_server;
@@ -39,6 +39,8 @@ const MAX_MDS: i64 = 256;
 const FILE_SIZE_MIN: i64 = 65_536;
 const NAME_MAX: usize = 255;
 const APP: &str = "cephfs";
+const DEPRECATED: &str = "WARNING: setting min_compat_client is deprecated and may not do what you want.\n\
+    The oldest release to set is octopus.\nPlease migrate to `ceph fs required_client_features ...`.";
 
 fn invalid(text: impl Into<String>) -> Refusal {
     refuse(errno::EINVAL, text)
@@ -172,11 +174,12 @@ pub(super) fn make(call: &mut Call<'_>, new: &NewFileSystem, force: bool) -> Res
     }
     let uses = |fs: &MdsMap| fs.data_pools.contains(&new.data) || fs.metadata_pool == Some(new.metadata);
     if !overlay && map.filesystems.values().any(|fs| uses(&fs.map)) {
-        return Err(invalid(format!(
+        let text = format!(
             "Filesystem '{name}' is already using one of the specified RADOS pools. This should ONLY be done in \
              emergencies and after careful reading of the documentation. Pass --allow-dangerous-metadata-overlay to \
              permit this."
-        )));
+        );
+        return Err(refuse(errno::EEXIST, text));
     }
     match new.fscid {
         Some(_) if !force => {
@@ -439,8 +442,11 @@ fn set_one(settings: &mut FsSettings, name: &str, var: &str, value: &str) -> Res
             });
         }
         "min_compat_client" => {
-            let text = "not built in Nacre; use 'ceph fs required_client_features', which replaces it";
-            return Err(refuse(errno::EOPNOTSUPP, text));
+            settings.required_client_features = features_of_release(value).ok_or_else(|| {
+                let text = "no release of Ceph's that clients can be required to have: jewel to octopus";
+                invalid(format!("{value} is {text}"))
+            })?;
+            return Ok(DEPRECATED.to_string());
         }
         _ => return Err(invalid(format!("unknown variable {var}"))),
     }
@@ -484,7 +490,7 @@ fn compat(call: &mut Call<'_>) -> Outcome {
         }
         (false, None) => {
             set.names.insert(feature, title.clone());
-            format!("added {kind} feature {feature}={title}")
+            format!("added {kind} feature F({feature}, \"{title}\")")
         }
     };
     edit(call, fscid, |fs| fs.compat = compat);
@@ -624,7 +630,13 @@ fn authorize(call: &mut Call<'_>) -> Outcome {
     let caps = auth::checked(caps.into_iter().collect())?;
     let entity = match call.entity(&name).cloned() {
         Some(known) => {
-            auth::is_there(call, &name, None, &caps)?;
+            if auth::is_there(call, &name, None, &caps).is_err() {
+                return Err(invalid(format!(
+                    "{name} already has fs capabilities that differ from those supplied. To generate a new auth key \
+                     for {name}, first remove {name} from configuration files, execute 'ceph auth rm {name}', then \
+                     execute this command again."
+                )));
+            }
             known
         }
         None => {

@@ -44,6 +44,14 @@ pub const CLIENT_FEATURES: [&str; 19] = [
     "32bits_retry_fwd",
 ];
 
+/// What clients of a release have at least, as bytes from the lowest bit on.
+pub fn features_of_release(name: &str) -> Option<Vec<u8>> {
+    let releases =
+        [("jewel", 5), ("kraken", 6), ("luminous", 7), ("mimic", 8), ("nautilus", 12), ("octopus", 13)];
+    let (_, bit) = releases.iter().find(|(release, _)| *release == name)?;
+    Some((1_u64 << bit).to_le_bytes().to_vec())
+}
+
 /// The features that clients must have, by number.
 fn required_features(fs: &MdsMap) -> impl Iterator<Item = (usize, &'static str)> + '_ {
     let bytes = &fs.settings.required_client_features;
@@ -368,6 +376,10 @@ pub fn daemons_text(map: &FsMap) -> Option<String> {
     let all = map.filesystems.values().map(|fs| &fs.map.ranks);
     let (up, in_) = all.fold((0, 0), |(up, in_), ranks| (up + ranks.up.len(), in_ + ranks.in_.len()));
     let mut text = format!("{up}/{in_} daemons up");
+    let failed: usize = map.filesystems.values().map(|fs| fs.map.ranks.failed.len()).sum();
+    if failed > 0 {
+        text += &format!(" ({failed} failed)");
+    }
     let hot: usize = map.filesystems.values().map(|fs| fs.map.count(MdsState::STANDBY_REPLAY)).sum();
     for (n, what) in [(map.standbys.len(), "standby"), (hot, "hot standby")] {
         if n > 0 {
@@ -419,7 +431,11 @@ fn stat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn stat_text(map: &FsMap) -> String {
-    let each = map.filesystems.values().map(|fs| format!("{}:{}", fs.map.fs_name, fs.map.ranks.up.len()));
+    let each = map.filesystems.values().map(|fs| {
+        let (up, in_) = (fs.map.ranks.up.len(), fs.map.ranks.in_.len());
+        let of = if up == in_ { String::new() } else { format!("/{in_}") };
+        format!("{}:{up}{of}", fs.map.fs_name)
+    });
     let mut text = each.collect::<Vec<_>>().join(" ");
     let several = map.filesystems.len() > 1;
     let by_rank: Vec<String> = holders(map)
@@ -445,6 +461,16 @@ fn stat_text(map: &FsMap) -> String {
 
 // ---- what servers say of themselves ----
 
+/// The metadata servers of `ceph node ls`.
+pub fn servers_by_host(call: &Call<'_>) -> BTreeMap<String, Vec<String>> {
+    let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for info in call.state.fsmap.map.infos() {
+        let host = call.state.fsmap.metadata.get(&info.gid).and_then(|said| said.get("hostname"));
+        hosts.entry(host.cloned().unwrap_or_default()).or_default().push(info.name.clone());
+    }
+    hosts
+}
+
 fn metadata_of(call: &Call<'_>, info: &MdsInfo) -> Map<String, Value> {
     let said = call.state.fsmap.metadata.get(&info.gid).into_iter().flatten();
     let name = [("name".to_string(), json!(info.name))];
@@ -461,7 +487,9 @@ fn metadata(call: &mut Call<'_>) -> Outcome {
     let found = map.infos().find(by_gid).or_else(|| map.infos().find(|info| info.name == who));
     let absent = || refuse(errno::EINVAL, format!("MDS named '{who}' does not exist, or is not up"));
     let info = found.ok_or_else(absent)?;
-    call.show_json(metadata_of(call, info).into())
+    let mut said = metadata_of(call, info);
+    said.shift_remove("name");
+    call.show_json(said.into())
 }
 
 fn count_values(values: impl Iterator<Item = Option<String>>) -> BTreeMap<String, usize> {

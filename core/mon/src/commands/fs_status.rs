@@ -71,7 +71,7 @@ fn status(call: &mut Call<'_>) -> Outcome {
     let map = call.state.fsmap.map.clone();
     let wanted = call.args.text_opt("fs").filter(|name| !name.is_empty());
     if let Some(name) = wanted.as_ref().filter(|name| map.by_name(name).is_none()) {
-        return Err(refuse(errno::EINVAL, format!("Filesystem not found: {name}")));
+        return Err(refuse(errno::EINVAL, format!("Invalid filesystem: {name}")));
     }
     let all: Vec<&Filesystem> = map
         .filesystems

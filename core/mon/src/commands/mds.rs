@@ -3,7 +3,9 @@
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
 use crate::services::fsmap::{changes, fail as fail_server};
 use nacre_base::errno;
-use nacre_proto::maps::{FsMap, MdsGid, MdsInfo, MdsRank, MdsState, NO_FILE_SYSTEM, NO_RANK};
+use nacre_proto::maps::{
+    CompatSet, FeatureSet, FsMap, MdsGid, MdsInfo, MdsRank, MdsState, NO_FILE_SYSTEM, NO_RANK,
+};
 
 /// Words, help and code of each.
 pub const COMMANDS: &[Row] = &[
@@ -12,6 +14,8 @@ pub const COMMANDS: &[Row] = &[
     ("mds rm", "forget a metadata server that has no rank", rm),
     ("mds rmfailed", "forget a failed rank and what was in it", rmfailed),
     ("mds freeze", "leave a metadata server as it is, whatever becomes of it", freeze),
+    ("mds compat rm_compat", "remove a feature that servers of new file systems may lack", rm_compat),
+    ("mds compat rm_incompat", "remove a feature that servers of new file systems must have", rm_incompat),
     ("mds ok-to-stop", "check whether other servers take over the ranks of these", ok_to_stop),
 ];
 
@@ -25,7 +29,7 @@ fn parse_role(map: &FsMap, text: &str) -> Result<(i32, MdsRank), Refusal> {
         Some((fs, rank)) => {
             let by_id = fs.parse().ok().filter(|id| map.filesystems.contains_key(id));
             let found = map.by_name(fs).map(|fs| fs.fscid).or(by_id);
-            (found.ok_or_else(|| refuse(errno::EINVAL, "Invalid filesystem"))?, rank)
+            (found.ok_or_else(|| refuse(errno::ENOENT, "Invalid filesystem"))?, rank)
         }
     };
     let number: MdsRank =
@@ -96,8 +100,8 @@ fn rmfailed(call: &mut Call<'_>) -> Outcome {
     }
     let text = call.args.text("role")?;
     let map = call.pending.fsmap(call.state);
-    let (fscid, rank) = parse_role(map, &text)
-        .map_err(|_| refuse(errno::EINVAL, format!("mds {text} is not a valid role or does not exist")))?;
+    let (fscid, rank) =
+        parse_role(map, &text).map_err(|_| refuse(errno::EINVAL, format!("invalid role '{text}'")))?;
     if !map.filesystems[&fscid].map.ranks.failed.contains(&rank) {
         return Answer::said(format!("mds.{fscid}:{rank} is not failed"));
     }
@@ -119,7 +123,27 @@ fn freeze(call: &mut Call<'_>) -> Outcome {
     call.pending.edit_fsmap(call.state, |map| {
         changes::edit_server(map, gid, |info| info.flags = if on { MdsInfo::FROZEN } else { 0 });
     });
-    Answer::said(format!("{} mds.{text}", if on { "freezing" } else { "unfreezing" }))
+    Answer::said(format!("{} mds.{gid}", if on { "freezing" } else { "unfreezing" }))
+}
+
+fn rm_compat(call: &mut Call<'_>) -> Outcome {
+    rm_feature(call, "compat", |compat| &mut compat.compat)
+}
+
+fn rm_incompat(call: &mut Call<'_>) -> Outcome {
+    rm_feature(call, "incompat", |compat| &mut compat.incompat)
+}
+
+/// Of what new file systems begin with.
+fn rm_feature(call: &mut Call<'_>, kind: &str, of: fn(&mut CompatSet) -> &mut FeatureSet) -> Outcome {
+    let feature = call.args.int("feature")?;
+    let number = u64::try_from(feature).unwrap_or(0);
+    let mut compat = call.pending.fsmap(call.state).default_compat.clone();
+    if of(&mut compat).names.remove(&number).is_none() {
+        return Answer::said(format!("{kind} feature {feature} not present in {compat}"));
+    }
+    call.pending.edit_fsmap(call.state, |map| map.default_compat = compat);
+    Answer::said(format!("removing {kind} feature {feature}"))
 }
 
 fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
@@ -145,6 +169,6 @@ fn ok_to_stop(call: &mut Call<'_>) -> Outcome {
                 gids(&standby)
             ),
         )),
-        false => Answer::said(format!("should be safe to stop {}", ids.join(","))),
+        false => Answer::said(format!("should be safe to stop [{}]", ids.join(","))),
     }
 }

@@ -13,6 +13,9 @@ pub const COMMANDS: &[Row] = &[
     ("fs volume rm", "remove a file system with its pools", rm),
 ];
 
+/// Also for a volume that was there.
+const CREATED: &str = "Volume created successfully (no MDS daemons created)";
+
 fn ls(call: &mut Call<'_>) -> Outcome {
     let names = call.state.fsmap.map.filesystems.values().map(|fs| &fs.map.fs_name);
     let rows: Vec<Value> = names.map(|name| json!({ "name": name })).collect();
@@ -26,7 +29,7 @@ fn create(call: &mut Call<'_>) -> Outcome {
         return Err(refuse(errno::EOPNOTSUPP, text));
     }
     if call.pending.fsmap(call.state).by_name(&name).is_some() {
-        return Answer::said("");
+        return Answer::said(CREATED);
     }
     fs::check_another(call, &name)?;
     let taken = ["meta", "data"].map(|kind| format!("cephfs.{name}.{kind}"));
@@ -57,7 +60,7 @@ fn make_with_pools(call: &mut Call<'_>, name: &str) -> Outcome {
         let new = NewFileSystem { name: name.to_string(), metadata, data, fscid: None, recover: false };
         fs::make(call, &new, false)?;
     }
-    Answer::said("")
+    Answer::said(CREATED)
 }
 
 fn rm(call: &mut Call<'_>) -> Outcome {
@@ -91,5 +94,5 @@ fn rm(call: &mut Call<'_>) -> Outcome {
             pool::delete(call.mon, call.pending, id)?;
         }
     }
-    Answer::said(format!("metadata pool: {metadata_name} data pool: [{}] removed", names.join(", ")))
+    Answer::text(format!("metadata pool: {metadata_name} data pool: [{}] removed", names.join(", ")))
 }

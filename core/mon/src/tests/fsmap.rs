@@ -252,3 +252,66 @@ fn snapshots_of_a_file_system_are_removed_from_its_pool_and_take_no_number() {
     t.ask(conn, message);
     assert_eq!(t.map().epoch, epoch, "once is enough");
 }
+
+/// A server that cannot read its rank's journal tells so while it replays.
+#[test]
+fn a_damaged_rank_waits_until_an_administrator_says_that_it_is_repaired() {
+    let mut t = with_file_system();
+    let mut one = Server::start(&mut t, 4200, "one");
+    pass(&mut t, &mut [&mut one], 2);
+    t.run(json!({ "prefix": "mds fail", "role_or_gid": "one" }));
+    assert_eq!(mds_stat(&mut t), "a:0/1, 1 failed");
+    let conn = t.open(EntityType::Mds, -1, addr(6800, 4201));
+    let (name, seq, state, epoch) = ("two", 0, MdsState::BOOT, Epoch(0));
+    let mut two = Server { gid: 4201, name, conn, seq, state, epoch };
+    two.beacon(&mut t);
+    assert_eq!(mds_stat(&mut t), "a:1 {0=two=up:replay}");
+    let fs = t.json(json!({ "prefix": "fs get", "fs_name": "a" }));
+    two.epoch = Epoch(fs["mdsmap"]["epoch"].as_u64().unwrap() as u32);
+    two.state = MdsState::DAMAGED;
+    let before = t.map().blocklist.len();
+    two.beacon(&mut t);
+    assert_eq!(mds_stat(&mut t), "a:0/1, 1 damaged");
+    assert_eq!(t.map().blocklist.len(), before + 1);
+    assert_eq!(health(&mut t), ["FS_DEGRADED", "MDS_ALL_DOWN", "MDS_DAMAGE"]);
+    let mut three = Server::start(&mut t, 4202, "three");
+    pass(&mut t, &mut [&mut three], 3);
+    assert_eq!(mds_stat(&mut t), "a:0/1 1 up:standby, 1 damaged");
+    t.run(json!({ "prefix": "mds repaired", "role": "a:0" }));
+    pass(&mut t, &mut [&mut three], 2);
+    assert_eq!(mds_stat(&mut t), "a:1 {0=three=up:active}");
+}
+
+/// In Ceph's words and codes, where scripts look at them.
+#[test]
+fn commands_on_file_systems_answer_as_ceph_does() {
+    let mut t = with_file_system();
+    let mut one = Server::start(&mut t, 4200, "one");
+    pass(&mut t, &mut [&mut one], 2);
+    assert_eq!(t.json(json!({ "prefix": "node ls", "type": "mds" })), json!({ "": ["one"] }));
+    let said = t.json(json!({ "prefix": "mds metadata", "who": "one" }));
+    assert_eq!((&said["name"], &said["ceph_version"]), (&Value::Null, &json!("16")));
+    t.create_pool("more", 8);
+    let again = json!({ "prefix": "fs new", "fs_name": "b", "metadata": "more", "data": "data" });
+    assert_eq!(t.command(again).0, -17);
+    let set =
+        |val: &str| json!({ "prefix": "fs set", "fs_name": "a", "var": "min_compat_client", "val": val });
+    t.run(set("nautilus"));
+    let fs = t.json(json!({ "prefix": "fs get", "fs_name": "a" }));
+    assert_eq!(fs["mdsmap"]["required_client_features"], json!({ "feature_12": "multi_reconnect" }));
+    assert_eq!(t.command(set("argonaut")).0, -22);
+    let rm = json!({ "prefix": "mds compat rm_incompat", "feature": 5 });
+    assert_eq!(t.run(rm.clone()), "removing incompat feature 5");
+    assert!(t.run(rm).starts_with("incompat feature 5 not present in compat={}"));
+    assert_eq!(
+        t.run(json!({ "prefix": "mds ok-to-stop", "ids": ["nope"] })),
+        "should be safe to stop [nope]"
+    );
+    t.run(json!({ "prefix": "fs fail", "fs_name": "a" }));
+    // A standby is there, so that only the file system keeps it from taking over.
+    let mut two = Server::start(&mut t, 4201, "two");
+    pass(&mut t, &mut [&mut two], 1);
+    assert_eq!(health(&mut t), ["FS_DEGRADED", "MDS_ALL_DOWN"]);
+    let status = t.run(json!({ "prefix": "status" }));
+    assert!(status.contains("mds: 0/1 daemons up (1 failed), 1 standby"), "{status}");
+}

@@ -383,9 +383,19 @@ fn news(cx: &Context<'_>, info: &MdsInfo, beacon: &MdsBeacon, pending: &PendingT
     let is_laggy_only = committed.info(gid).is_some_and(|known| known.state == info.state);
     let holds_rank = info.rank != NO_RANK && info.state != MdsState::STANDBY_REPLAY;
     let asks = state != info.state && seen && (same || is_laggy_only);
-    match asks && holds_rank && info.state.may_become(state) && pending.fsmap(cx.state).info(gid).is_some() {
+    match asks && holds_rank && may_ask(info.state, state) && pending.fsmap(cx.state).info(gid).is_some() {
         true => News::State(state),
         false => News::Nothing,
+    }
+}
+
+/// Whether a server with a rank may go from one state to another by itself. It may find damage at any time.
+fn may_ask(from: MdsState, next: MdsState) -> bool {
+    match from {
+        _ if next == MdsState::DAMAGED => true,
+        MdsState::CREATING | MdsState::STARTING => next == MdsState::ACTIVE,
+        MdsState::STOPPING => next == MdsState::STOPPED,
+        state => state.is_recovering() && state.may_become(next),
     }
 }
 
@@ -423,9 +433,10 @@ fn resize(cx: &Context<'_>, fscid: i32, pending: &mut PendingTxn) {
             format!("{name} assigned to filesystem {fs_name} as rank {rank} (now has {} ranks)", now + 1);
         cx.log(pending, LogLevel::Info, text);
         promote(cx, fscid, (gid, rank), pending);
-    } else if now > wanted
-        && let Some(last) = fs.holder(now - 1).filter(|info| info.state == MdsState::ACTIVE)
-    {
+    } else if now > wanted {
+        // A rank before the last one may have been forgotten.
+        let last = fs.ranks.in_.last().and_then(|rank| fs.holder(*rank));
+        let Some(last) = last.filter(|info| info.state == MdsState::ACTIVE) else { return };
         let (gid, text) = (last.gid, format!("stopping {}", last.human_name()));
         cx.log(pending, LogLevel::Info, text);
         pending.edit_fsmap(cx.state, |map| {

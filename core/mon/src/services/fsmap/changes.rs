@@ -187,13 +187,16 @@ pub struct NewFileSystem {
 
 /// Adds a file system. Gives its id.
 pub fn create(map: &mut FsMap, new: &NewFileSystem, now: Utime) -> i32 {
+    // As Ceph has it, whose servers all know it.
+    let mut compat = map.default_compat.clone();
+    compat.incompat.names.entry(7).or_insert_with(|| "mds uses inline data".to_string());
     let mut fs = MdsMap {
         epoch: map.epoch,
         fs_name: new.name.clone(),
         enabled: true,
         data_pools: vec![new.data],
         metadata_pool: Some(new.metadata),
-        compat: map.default_compat.clone(),
+        compat,
         created: now,
         modified: now,
         ..MdsMap::default()
@@ -225,6 +228,8 @@ pub fn reset(map: &mut FsMap, fscid: i32) {
             compat,
             created: before.created,
             settings: before.settings,
+            // What a server sent before it failed may still be on its way.
+            last_failure_osd_epoch: before.last_failure_osd_epoch,
             ranks: Ranks { in_: [0].into(), failed: [0].into(), ..Ranks::default() },
             ..MdsMap::default()
         };

@@ -1,9 +1,9 @@
 //! What is wrong with file systems and metadata servers.
 
-use super::MdsMonitor;
+use super::{MdsMonitor, changes};
 use crate::services::Context;
 use crate::services::health::{Check, Checks, Severity, warn};
-use nacre_proto::maps::{MdsMap, MdsState};
+use nacre_proto::maps::{FsMap, MdsMap, MdsState};
 use std::collections::BTreeMap;
 
 /// Warnings that servers report of themselves: Ceph's number, code, and summary, in which `%num%` stands for
@@ -37,7 +37,7 @@ impl MdsMonitor {
     pub fn health(&self, cx: &Context<'_>, checks: &mut Checks) {
         let map = &cx.state.fsmap.map;
         let all: Vec<&MdsMap> = map.filesystems.values().map(|fs| &fs.map).collect();
-        file_systems(&all, checks);
+        file_systems(map, &all, checks);
         let have = map.standbys.len();
         let lacking = |fs: &&MdsMap| {
             fs.settings.standby_count_wanted - (have + fs.count(MdsState::STANDBY_REPLAY)) as i32
@@ -51,7 +51,7 @@ impl MdsMonitor {
     }
 }
 
-fn file_systems(all: &[&MdsMap], checks: &mut Checks) {
+fn file_systems(map: &FsMap, all: &[&MdsMap], checks: &mut Checks) {
     let mut rows: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for fs in all {
         let name = &fs.fs_name;
@@ -63,15 +63,18 @@ fn file_systems(all: &[&MdsMap], checks: &mut Checks) {
         if fs.is_degraded() {
             note("FS_DEGRADED", format!("fs {name} is degraded"));
         }
-        if !ranks.failed.is_empty() {
+        // Others are taken over in a moment, or as soon as the file system may be joined.
+        let fscid = map.by_name(name).map(|fs| fs.fscid);
+        let has_standby = fscid.is_some_and(|fscid| changes::available_standby(map, fscid).is_some());
+        if !ranks.failed.is_empty() && !has_standby {
             let (s, _) = plural(ranks.failed.len());
             note("FS_WITH_FAILED_MDS", format!("fs {name} has {} failed mds{s}", ranks.failed.len()));
         }
-        let up = ranks.up.len() as i32;
-        if up < fs.settings.max_mds {
+        let have = ranks.in_.len() as i32;
+        if have < fs.settings.max_mds {
             note(
                 "MDS_UP_LESS_THAN_MAX",
-                format!("fs {name} has {up} MDS online, but wants {}", fs.settings.max_mds),
+                format!("fs {name} has {have} MDS online, but wants {}", fs.settings.max_mds),
             );
         }
         for rank in &ranks.damaged {
