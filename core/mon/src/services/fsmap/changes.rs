@@ -187,16 +187,13 @@ pub struct NewFileSystem {
 
 /// Adds a file system. Gives its id.
 pub fn create(map: &mut FsMap, new: &NewFileSystem, now: Utime) -> i32 {
-    // As Ceph has it, whose servers all know it.
-    let mut compat = map.default_compat.clone();
-    compat.incompat.names.entry(7).or_insert_with(|| "mds uses inline data".to_string());
     let mut fs = MdsMap {
         epoch: map.epoch,
         fs_name: new.name.clone(),
         enabled: true,
         data_pools: vec![new.data],
         metadata_pool: Some(new.metadata),
-        compat,
+        compat: map.default_compat.clone(),
         created: now,
         modified: now,
         ..MdsMap::default()
