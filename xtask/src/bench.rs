@@ -47,6 +47,12 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Put, get and list objects through radosgw on Ceph and through Nacre's gateway, alternately.
+    S3 {
+        /// Options of the benchmark: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Remove a snapshot of many objects while clients write, on Ceph and on Nacre.
     Trim {
         /// Options of the benchmark: `-- --help` lists them.
@@ -63,6 +69,7 @@ pub fn run(options: &Options) -> Result<()> {
         What::Store { options } => ("store", options),
         What::Failure { options } => ("failure", options),
         What::Rbd { options } => ("rbd", options),
+        What::S3 { options } => ("s3", options),
         What::Trim { options } => ("trim", options),
     };
     step("build", cargo().args(["build", "--profile", "dist", "--package", "nacre"]))?;

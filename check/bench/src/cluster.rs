@@ -102,13 +102,8 @@ impl Cluster {
 
     /// Mean resident memory of an OSD, in MiB.
     pub fn resident(&self) -> Result<f64> {
-        let kib = |pid: &u32| -> Result<f64> {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-            let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-            Ok(line.split_whitespace().nth(1).context("no number in VmRSS")?.parse()?)
-        };
-        let total: f64 = self.osds.iter().map(kib).sum::<Result<f64>>()?;
-        Ok(total / self.osds.len() as f64 / 1024.0)
+        let total: f64 = self.osds.iter().map(|pid| resident_of(*pid)).sum::<Result<f64>>()?;
+        Ok(total / self.osds.len() as f64)
     }
 
     pub fn wait_healthy(&self) -> Result<()> {
@@ -138,6 +133,14 @@ impl Drop for Cluster {
             stop();
         }
     }
+}
+
+/// Resident memory of a process, in MiB.
+pub fn resident_of(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no number in VmRSS")?.parse()?;
+    Ok(kib / 1024.0)
 }
 
 /// CPU time that these processes have used so far.

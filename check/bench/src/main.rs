@@ -16,6 +16,7 @@ mod probe;
 mod rbd;
 mod reference;
 mod report;
+mod s3;
 mod store;
 mod trim;
 mod vs_ceph;
@@ -39,6 +40,8 @@ enum What {
     Failure(failure::Options),
     /// fio on an image: Ceph and Nacre, alternately.
     Rbd(rbd::Options),
+    /// Objects over HTTP: radosgw on Ceph and Nacre's gateway on Nacre, alternately.
+    S3(s3::Options),
     /// A snapshot of many objects is removed while clients write.
     Trim(trim::Options),
     /// One process of the probe that `rbd` measures beside the clusters; started by it.
@@ -62,6 +65,7 @@ fn main() -> Result<()> {
         What::VsCeph(options) => vs_ceph::measure(&options),
         What::Failure(options) => failure::measure(&options),
         What::Rbd(options) => rbd::measure(&options),
+        What::S3(options) => s3::measure(&options),
         What::Trim(options) => trim::measure(&options),
         What::Probe(options) => probe::serve(&options),
         What::Counts(options) => counts::count(&options),

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Whatever else is measured beside full block files needs no more.
 const OTHERS_BYTES: u64 = 10 << 30;
-const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
+/// Upstream links it, Debian does not.
+pub const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 
 /// Three OSDs.
 pub fn up(folder: &Path, tcmalloc: bool, fill: bool) -> Result<Cluster> {
