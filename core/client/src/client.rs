@@ -276,6 +276,13 @@ impl Client {
                 }
                 self.mgr.submit(id.0, command, input, self.mon.fsid(), cx);
             }
+            RequestKind::Register(service) => {
+                if self.mgr.wants_map() {
+                    self.mon.subscribe("mgrmap", 0, cx);
+                }
+                self.mgr.register(service, cx);
+                self.complete(id, Ok(Output::Done));
+            }
             RequestKind::Watch { object, timeout } => {
                 let object = ObjectRequest { ops: Vec::new(), ..object };
                 let work = self.watches.watch(WatchId(id.0), object, timeout, id.0, cx.now);
@@ -540,7 +547,7 @@ impl Client {
                 }
             }
         } else if self.mgr.owns(conn) {
-            if let Some((tid, result)) = self.mgr.on_message(tid, message) {
+            if let Some((tid, result)) = self.mgr.on_message(tid, message, cx.now.mono) {
                 self.complete(RequestId(tid), result.map(Output::Command));
             }
         } else if let Message::OsdMap(maps) = message {

@@ -26,7 +26,7 @@ pub use mon_host::{MonHostError, parse_mon_host};
 pub use object::{Compare, ObjectRequest};
 pub use request::{
     CommandOutput, Completion, Failure, ListCursor, ListEntry, ListPage, ObjectReply, OpOutput, Output,
-    Request, RequestId, RequestKind,
+    Request, RequestId, RequestKind, ServiceDaemon,
 };
 pub use standalone::Standalone;
 pub use watches::{NotifyOutcome, WatchEvent, WatchId};

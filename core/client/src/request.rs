@@ -66,8 +66,22 @@ pub enum RequestKind {
     CreateSnap { pool: PoolId },
     /// Removes a snapshot and, in the background, what is kept for it. Completes with `Output::Done`.
     RemoveSnap { pool: PoolId, snap: SnapId },
+    /// Shows this client to the manager as a daemon of a service, until the client stops. A later one takes
+    /// the place of an earlier one. Completes with `Output::Done` at once: the manager is told when there is
+    /// one, and again when it is another one.
+    Register(ServiceDaemon),
     /// Completes with `Output::Pool`, or ENOENT if the newest map has no such pool.
     LookupPool { name: String },
+}
+
+/// A daemon beside the cluster's own. Ceph: `rados_service_register`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceDaemon {
+    /// Such as `rgw`.
+    pub service: String,
+    /// Tells it from the other daemons of the service.
+    pub name: String,
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl Request {

@@ -7,7 +7,7 @@ use crate::throttle::{Permits, Throttle};
 use bytes::Bytes;
 use nacre_base::{OsdId, PgId, errno};
 use nacre_client::{
-    ClientConfig, CommandOutput, Failure, Output, Request, RequestKind, Standalone, WatchEvent,
+    ClientConfig, CommandOutput, Failure, Output, Request, RequestKind, ServiceDaemon, Standalone, WatchEvent,
 };
 use nacre_node::{Caller, Running, Spec};
 use nacre_perf::Registry;
@@ -172,6 +172,14 @@ impl RadosClient {
     ) -> Result<CommandOutput, Failure> {
         let (command, input) = (command.into(), input.into());
         self.command(RequestKind::MgrCommand { command, input }).await
+    }
+    /// Shows this client to the manager as a daemon of a service, such as `ceph -s` shows it, until the
+    /// client stops.
+    pub async fn register(&self, service: ServiceDaemon) -> Result<(), Failure> {
+        match self.request(RequestKind::Register(service)).await? {
+            Output::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
     }
     /// A command for one OSD.
     pub async fn osd_command(

@@ -11,7 +11,7 @@ pub use client::RadosClient;
 pub use config::{Config, ConfigError, Limits};
 pub use nacre_client::{
     CommandOutput, Compare, Failure, ListCursor, ListEntry, ListPage, NotifyOutcome, ObjectReply,
-    ObjectRequest, OpOutput, Output, Request, RequestKind, WatchEvent, WatchId,
+    ObjectRequest, OpOutput, Output, Request, RequestKind, ServiceDaemon, WatchEvent, WatchId,
 };
 pub use pool::{Objects, Pool, Stat};
 pub use watch::Watch;

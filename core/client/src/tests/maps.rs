@@ -1,14 +1,15 @@
 //! What a new map costs, and commands that depend on maps.
 
 use super::world::*;
-use crate::{Output, RequestKind};
+use crate::{Output, RequestKind, ServiceDaemon};
 use bytes::Bytes;
 use nacre_base::{Epoch, OsdId, PgId, PoolId, SnapId, Utime, errno};
 use nacre_machine::Closed;
 use nacre_proto::maps::{MgrMap, Pool, osd_state};
-use nacre_proto::messages::{CommandReply, Message, MgrCommandReply, MgrMapMsg};
+use nacre_proto::messages::{CommandReply, Message, MgrCommandReply, MgrConfigure, MgrMapMsg};
 use nacre_proto::types::AddrVec;
 use nacre_wire::to_vec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Writes to objects in all placement groups of two pools.
@@ -149,4 +150,41 @@ fn a_command_for_the_manager_waits_for_one_and_is_sent_again_to_the_next() {
     w.hear(third, tid, MgrCommandReply { retval: 0, status: "fine".to_owned(), output: Bytes::new() });
     let (done, result) = w.result();
     assert!(matches!(result, Ok(Output::Command(command)) if command.status == "fine" && done == id));
+}
+
+#[test]
+fn a_daemon_of_a_service_introduces_itself_to_every_manager_and_reports() {
+    let mut w = World::up();
+    let addr = |n: u16| nacre_proto::types::EntityAddr::msgr2(([127, 0, 0, 1], 7000 + n).into(), 1);
+    let service = ServiceDaemon { service: "rgw".into(), name: "a".into(), metadata: BTreeMap::new() };
+    w.submit(RequestKind::Register(service));
+    assert!(matches!(w.result().1, Ok(Output::Done)));
+    let map = |epoch, n| MgrMapMsg {
+        map: to_vec(&MgrMap::with_active(Epoch(epoch), "x", 1, AddrVec::one(addr(n)), Utime::ZERO)).into(),
+    };
+    let mon = w.mon();
+    w.hear(mon, 0, map(1, 1));
+    let first = w.conn(addr(1));
+    w.open(first);
+    let opened = |w: &mut World, conn| {
+        let sent = w.take_sent(|c, message| c == conn && matches!(message, Message::MgrOpen(_)));
+        sent.into_iter().map(|(_, message)| message).collect::<Vec<_>>()
+    };
+    assert!(matches!(&opened(&mut w, first)[..], [Message::MgrOpen(open)] if open.service_name == "rgw"));
+    w.hear(mon, 0, map(2, 2));
+    let second = w.conn(addr(2));
+    w.open(second);
+    assert_eq!(opened(&mut w, second).len(), 1);
+    w.hear(second, 0, MgrConfigure { stats_period_secs: 5, stats_threshold: 5 });
+    for _ in 0..3 {
+        w.wait(std::time::Duration::from_secs(5));
+        let reports = w.take_sent(|c, message| c == second && matches!(message, Message::MgrReport(_)));
+        assert!(matches!(&reports[..], [(_, Message::MgrReport(report))] if report.daemon_name == "a"));
+    }
+    // The manager forgot it.
+    w.close(second, Closed::Refused);
+    w.wait(std::time::Duration::from_secs(1));
+    let again = w.conn(addr(2));
+    w.open(again);
+    assert_eq!(opened(&mut w, again).len(), 1);
 }
