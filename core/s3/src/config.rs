@@ -5,6 +5,7 @@
 
 mod cors;
 mod lifecycle;
+pub mod website;
 
 pub use cors::{CorsAnswer, CorsRequest, CorsRule};
 pub use lifecycle::{Aged, Calendar, Expiry, LifecycleRule};

@@ -4,8 +4,8 @@
 //! results. An object exists when its entry is in the index, so that one compound operation commits it.
 //! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
 //! `condition` the preconditions of HTTP, `version` names versions, `lock` keeps them, `upload` the state of
-//! a multipart upload, `data` how bodies are cut into RADOS objects, `account` users and buckets, `config`
-//! what is set on a bucket.
+//! a multipart upload, `data` how bodies are cut into RADOS objects, `encryption` how they are encrypted,
+//! `account` users and buckets, `config` what is set on a bucket.
 //!
 //! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`. `swift`
 //! has what Swift adds to buckets.
@@ -19,6 +19,7 @@ mod action;
 mod condition;
 mod config;
 mod data;
+mod encryption;
 mod index;
 mod leaf;
 mod listing;
@@ -39,9 +40,10 @@ pub use action::{Action, Need};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
 pub use config::{
     Aged, BUCKET_TAGS_MAX, BucketConfig, Calendar, CorsAnswer, CorsRequest, CorsRule, Expiry, LifecycleRule,
-    setting,
+    setting, website,
 };
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
+pub use encryption::{BucketEncryption, CHUNK, CODE, Chunks, Encryption, KeySource, chunks};
 pub use index::{
     Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, OpId, Refusal, Revision, Ticket,
 };

@@ -1,6 +1,7 @@
 //! The values in the index: what listings show of an object, and the rest.
 
 use crate::acl::Acl;
+use crate::encryption::{CODE, Encryption};
 use crate::lock::Lock;
 use crate::tag::Tag;
 use crate::version::VersionId;
@@ -73,8 +74,10 @@ pub struct Head {
     pub lock: Lock,
     /// What others than the owner may do with it.
     pub acl: Acl,
+    /// How the body is encrypted; none if it is not.
+    pub encryption: Option<Encryption>,
 }
-versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags; later lock, acl);
+versioned_fields!(Head, "s3 head", headers, checksum, body, parts, upload, tags; later lock, acl, encryption);
 
 /// A checksum of an object or a part, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +168,10 @@ impl Object {
     /// Whether its body and its parts have as many bytes as the entry says.
     pub(crate) fn is_whole(&self) -> bool {
         let body = match &self.head.body {
+            // An encrypted body is one chunk with its code, and an empty one is not encrypted.
+            Body::Inline(bytes) if self.head.encryption.is_some() && !bytes.is_empty() => {
+                (bytes.len() as u64).checked_sub(CODE)
+            }
             Body::Inline(bytes) => Some(bytes.len() as u64),
             Body::Data(extents) => sum(extents.iter().map(|extent| extent.len)),
         };

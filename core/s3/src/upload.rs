@@ -11,6 +11,7 @@
 //! one of them succeeds, once.
 
 use crate::acl::Acl;
+use crate::encryption::Encryption;
 use crate::leaf::{compare_all, pairs};
 use crate::lock::Lock;
 use crate::record::{Checksum, Extent};
@@ -47,6 +48,8 @@ pub struct Upload {
     pub lock: Lock,
     /// Of the object that it becomes.
     pub acl: Acl,
+    /// How its parts are encrypted; none if they are not.
+    pub encryption: Option<Encryption>,
 }
 versioned_fields!(
     Upload,
@@ -58,7 +61,7 @@ versioned_fields!(
     tags,
     storage_class,
     checksum,
-    is_full_object; later bucket, lock, acl
+    is_full_object; later bucket, lock, acl, encryption
 );
 
 /// A part that was uploaded.
@@ -230,6 +233,7 @@ mod tests {
             bucket: "b".into(),
             lock: Lock::default(),
             acl: Acl::default(),
+            encryption: None,
         }
     }
 

@@ -6,7 +6,6 @@
 //! daemon from its work.
 
 use crate::files::{make_dir, remove_if_there};
-use crate::name::DaemonName;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use nacre_base::errno::ETIMEDOUT;
@@ -14,6 +13,7 @@ use nacre_command::admin_socket::{self, Request};
 use nacre_command::{Refusal, refuse, reply};
 use nacre_node::LocalClient;
 use nacre_proto::messages::{Command, Message};
+use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net as blocking;
@@ -43,7 +43,7 @@ pub struct AdminSockets {
 
 impl AdminSockets {
     /// Opens a socket for each daemon. One that cannot be opened is missing, and the log says why.
-    pub fn open(dir: &Path, daemons: Vec<(DaemonName, LocalClient)>) -> AdminSockets {
+    pub fn open(dir: &Path, daemons: Vec<(impl Display, LocalClient)>) -> AdminSockets {
         let mut sockets = Vec::new();
         for (name, client) in daemons {
             match listen(dir, &name) {
@@ -80,12 +80,12 @@ impl AdminSockets {
 }
 
 /// As Ceph names it in a cluster that is called `ceph`, as all are.
-fn path_of(dir: &Path, daemon: &DaemonName) -> PathBuf {
+fn path_of(dir: &Path, daemon: &impl Display) -> PathBuf {
     dir.join(format!("ceph-{daemon}.asok"))
 }
 
 /// A socket that only its owner may connect to, in place of one that a dead process left.
-fn listen(dir: &Path, daemon: &DaemonName) -> Result<(PathBuf, blocking::UnixListener)> {
+fn listen(dir: &Path, daemon: &impl Display) -> Result<(PathBuf, blocking::UnixListener)> {
     make_dir(dir)?;
     let path = path_of(dir, daemon);
     if blocking::UnixStream::connect(&path).is_ok() {
@@ -186,6 +186,7 @@ async fn read(stream: &mut UnixStream) -> Result<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::DaemonName;
     use std::io::{Read, Write};
 
     #[test]

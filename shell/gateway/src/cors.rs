@@ -21,11 +21,12 @@ pub struct CrossOrigin {
 }
 
 impl CrossOrigin {
-    /// Of a request with an origin; none for all others.
-    pub fn of<B>(request: &Request<B>) -> Option<CrossOrigin> {
+    /// Of a request with an origin; none for all others. The bucket is in the path if it is not that of the
+    /// host.
+    pub fn of<B>(request: &Request<B>, of_host: Option<String>) -> Option<CrossOrigin> {
         let origin = request.headers().get(ORIGIN)?.to_str().ok()?;
-        let path = request.uri().path();
-        let bucket = percent_decode(path.strip_prefix('/')?.split('/').next()?)?;
+        let of_path = || percent_decode(request.uri().path().strip_prefix('/')?.split('/').next()?);
+        let bucket = of_host.or_else(of_path)?;
         if bucket.is_empty() {
             return None;
         }
@@ -52,8 +53,12 @@ pub fn is_preflight<B>(request: &Request<B>) -> bool {
 }
 
 /// The answer to a browser. It needs no signature: browsers do not sign it.
-pub async fn preflight<B>(buckets: &Buckets, request: &Request<B>) -> Result<HttpResponse, HttpError> {
-    match allowed(buckets, request).await {
+pub async fn preflight<B>(
+    buckets: &Buckets,
+    of_host: Option<String>,
+    request: &Request<B>,
+) -> Result<HttpResponse, HttpError> {
+    match allowed(buckets, of_host, request).await {
         Ok(allowed) => {
             let mut answer = Response::new(s3s::Body::empty());
             write(&allowed, answer.headers_mut());
@@ -64,9 +69,13 @@ pub async fn preflight<B>(buckets: &Buckets, request: &Request<B>) -> Result<Htt
     }
 }
 
-async fn allowed<B>(buckets: &Buckets, request: &Request<B>) -> S3Result<CorsAnswer> {
+async fn allowed<B>(
+    buckets: &Buckets,
+    of_host: Option<String>,
+    request: &Request<B>,
+) -> S3Result<CorsAnswer> {
     let text = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let asked = CrossOrigin::of(request);
+    let asked = CrossOrigin::of(request, of_host);
     let (Some(asked), Some(method)) = (asked, text(ACCESS_CONTROL_REQUEST_METHOD)) else {
         let message = "Insufficient information. Origin request header needed.";
         return Err(errors::with_code("BadRequest", StatusCode::BAD_REQUEST, message));
@@ -116,13 +125,15 @@ mod tests {
         if let Some(origin) = origin {
             request = request.header(ORIGIN, origin);
         }
-        CrossOrigin::of(&request.body(()).unwrap()).map(|found| found.bucket)
+        CrossOrigin::of(&request.body(()).unwrap(), None).map(|found| found.bucket)
     }
 
     #[test]
-    fn bucket_of_a_page_is_the_first_part_of_the_path() {
+    fn bucket_of_a_page_is_that_of_the_host_or_the_first_part_of_the_path() {
         assert_eq!(of("/photos/a/b", Some("https://x")).as_deref(), Some("photos"));
         assert_eq!(of("/pho%74os?cors", Some("https://x")).as_deref(), Some("photos"));
+        let request = Request::builder().uri("/a/b").header(ORIGIN, "https://x").body(()).unwrap();
+        assert_eq!(CrossOrigin::of(&request, Some("photos".into())).unwrap().bucket, "photos");
         assert_eq!(of("/photos/a", None), None);
         assert_eq!(of("/", Some("https://x")), None);
     }

@@ -46,7 +46,9 @@ pub const FEATURES: &[Feature] = &[
     line("buckets", "versioning, ListObjectVersions", Yes, "MFA delete is refused"),
     line("buckets", "lifecycle", Partly, "no transitions between storage classes"),
     line("buckets", "object lock", Yes, "governance, compliance, legal hold, default retention"),
-    line("buckets", "website, logging, notifications, encryption", No, ""),
+    line("buckets", "default encryption", Yes, ""),
+    line("buckets", "website", Yes, "with --website-domain"),
+    line("buckets", "logging, notifications", No, ""),
     line("buckets", "request payment", Yes, ""),
     line("buckets", "lists of 1000 keys in the order of UTF-8 bytes", Yes, ""),
     line("objects", "PUT, GET, HEAD, DELETE, COPY, DeleteObjects", Yes, ""),
@@ -54,6 +56,8 @@ pub const FEATURES: &[Feature] = &[
     line("objects", "multipart uploads", Yes, ""),
     line("objects", "checksums and trailers", Yes, "CRC32, CRC32C, CRC64NVME, SHA1, SHA256"),
     line("objects", "tags, GetObjectAttributes", Yes, "no checksums of single parts"),
+    line("objects", "encryption: SSE-S3, SSE-C", Yes, "SSE-C over TLS, loopback, or an HTTPS proxy"),
+    line("objects", "encryption: SSE-KMS", Partly, "keys of nacre s3 kms; not of Vault or KMIP"),
     line("objects", "append", No, ""),
     line("objects", "select, torrent, restore", No, ""),
     line("access", "signature version 4, also in URLs", Yes, "URLs are good for at most 7 days"),
@@ -74,7 +78,7 @@ pub const FEATURES: &[Feature] = &[
     line("administration", "console for browsers", Yes, "at /_console/"),
     line("administration", "Admin Ops API", Partly, "users, buckets, quotas, capabilities, info"),
     line("other", "Swift", Partly, "docs/swift.md; no Keystone, no expiring objects"),
-    line("other", "TLS", No, "a proxy in front of the gateway has it"),
+    line("other", "TLS", Yes, "with --tls-cert and --tls-key"),
 ];
 
 #[cfg(test)]

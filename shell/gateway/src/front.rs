@@ -10,7 +10,9 @@ use hyper::{Method, Request, StatusCode};
 use s3s::{HttpError, HttpResponse, S3Error, s3_error};
 
 /// Beginnings of the names of headers that ask for what the gateway does not have.
-const UNSUPPORTED: [&str; 3] =
+const UNSUPPORTED: [&str; 1] = ["x-amz-write-offset-bytes"];
+/// The same for parameters of URLs: what asks for encryption is read from headers only.
+const UNSUPPORTED_IN_URLS: [&str; 3] =
     ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption", "x-amz-write-offset-bytes"];
 /// Of a request with a signature, headers that may be outside of it: the first is covered as the body is.
 const MAY_BE_UNSIGNED: [&str; 1] = ["x-amz-content-sha256"];
@@ -52,10 +54,12 @@ pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
         let message = format!("There were headers present in the request which were not signed: {name}");
         return Some(S3Error::with_message(s3s::S3ErrorCode::AccessDenied, message));
     }
-    let headers = request.headers().keys().map(hyper::header::HeaderName::as_str);
-    let mut names = headers.chain(query.iter().map(|(name, _)| name.as_str()));
-    let is_unsupported = |name: &&str| UNSUPPORTED.iter().any(|beginning| name.starts_with(beginning));
-    let name = names.find(is_unsupported)?;
+    let is_one_of = |names: &[&str], name: &str| names.iter().any(|beginning| name.starts_with(beginning));
+    let mut headers = request.headers().keys().map(hyper::header::HeaderName::as_str);
+    let mut parameters = query.iter().map(|(name, _)| name.as_str());
+    let name = headers
+        .find(|name| is_one_of(&UNSUPPORTED, name))
+        .or_else(|| parameters.find(|name| is_one_of(&UNSUPPORTED_IN_URLS, name)))?;
     Some(s3_error!(
         NotImplemented,
         "A header you provided implies functionality that is not implemented: {name}"
@@ -151,13 +155,13 @@ mod tests {
 
     #[test]
     fn headers_that_change_what_a_write_means_are_refused() {
-        for name in [
-            "x-amz-server-side-encryption",
-            "x-amz-server-side-encryption-customer-algorithm",
-            "x-amz-copy-source-server-side-encryption-customer-key",
-            "x-amz-write-offset-bytes",
+        for (name, in_header) in [
+            ("x-amz-server-side-encryption", None),
+            ("x-amz-server-side-encryption-customer-algorithm", None),
+            ("x-amz-copy-source-server-side-encryption-customer-key", None),
+            ("x-amz-write-offset-bytes", Some("NotImplemented")),
         ] {
-            assert_eq!(code("PUT", "/b/k", &[(name, "1")]).as_deref(), Some("NotImplemented"), "{name}");
+            assert_eq!(code("PUT", "/b/k", &[(name, "1")]).as_deref(), in_header, "{name}");
             let in_url = format!("/b/k?{}=1", name.to_ascii_uppercase());
             assert_eq!(code("PUT", &in_url, &[]).as_deref(), Some("NotImplemented"), "{name}");
         }

@@ -1,18 +1,20 @@
 //! The S3 gateway: HTTP in front of a cluster. It has no state of its own, so that any number of gateways can
 //! serve the same buckets.
 //!
-//! `server` accepts connections, `service` maps S3's operations to the modules `buckets`, `objects`,
-//! `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the machine of a bucket's
-//! index, `store` is the cluster with its pools, `receive` and `send` carry bodies, `unread` ends those that
-//! nothing read, `users` finds keys, `settings` has what can be set on a bucket, `cors` lets pages of other
-//! sites in, `versions`, `locks`, `object_tags` and `attributes` serve what their names say. `lifecycle`
-//! carries out the rules that `lifecycle_rules` takes from clients, `garbage` removes what is not needed any
-//! more, and `orphans` what gateways left that have ended.
+//! `server` accepts connections, `tls` encrypts them, `service` maps S3's operations to the modules
+//! `buckets`, `objects`, `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the
+//! machine of a bucket's index, `store` is the cluster with its pools, `receive` and `send` carry bodies,
+//! `unread` ends those that nothing read, `counters` has what is counted, `users` finds keys, `settings` has
+//! what can be set on a bucket, `cors` lets pages of other sites in, `website` shows buckets as web sites,
+//! `versions`, `locks`, `object_tags` and `attributes` serve what their names say. `lifecycle` carries out
+//! the rules that `lifecycle_rules` takes from clients, `garbage` removes what is not needed any more, and
+//! `orphans` what gateways left that have ended.
 //!
 //! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
 //! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
-//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it. `swift` serves
-//! the same buckets to clients of OpenStack. `console` has pages for browsers.
+//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it. `encryption` has
+//! what requests ask for about encryption at rest, `keyring` the keys for it, `cipher` encrypts bodies.
+//! `swift` serves the same buckets to clients of OpenStack. `console` has pages for browsers.
 
 mod access;
 mod accounts;
@@ -21,14 +23,18 @@ mod admin;
 mod attributes;
 mod buckets;
 mod checksums;
+mod cipher;
 mod console;
 mod cors;
+mod counters;
 mod domains;
 mod driver;
+mod encryption;
 mod errors;
 mod features;
 mod front;
 mod garbage;
+mod keyring;
 mod lifecycle;
 mod lifecycle_rules;
 mod listing;
@@ -49,12 +55,16 @@ mod settings;
 mod store;
 mod sts;
 mod swift;
+mod tls;
 mod unread;
 mod uploads;
 mod users;
 mod versions;
+mod website;
 
 pub use admin::{Admin, AdminError, Params, Verb};
 pub use features::{FEATURES, Feature, Support};
+pub use nacre_perf::Registry;
 pub use server::{Gateway, Options};
+pub use tls::{Tls, TlsFiles};
 pub use users::FirstUser;

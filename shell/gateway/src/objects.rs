@@ -3,6 +3,7 @@
 use crate::access::DeniedDeletes;
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
+use crate::encryption::{self, CopySealing, parts as sealed};
 use crate::errors;
 use crate::locks::{AskedLock, hold_text, mode_text};
 use crate::policies::Written;
@@ -156,6 +157,7 @@ fn headers(head: &Head, overridden: &[(&str, bool)]) -> HeaderMap {
     if !headers.contains_key(&content_type) && !is_overridden("content-type") {
         headers.insert(content_type, HeaderValue::from_static("binary/octet-stream"));
     }
+    encryption::tell(&mut headers, &head.encryption);
     headers
 }
 
@@ -241,6 +243,7 @@ impl Core {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
         let key = key_of(&req.input.key)?;
         let expected = Expected::of_headers(&req.headers, Algorithm::Crc64Nvme)?;
+        let (encryption, cipher) = sealed(self.sealing(&req, &bucket).await?);
         let PutObjectInput { body, metadata, tagging, storage_class, if_match, if_none_match, .. } =
             req.input;
         let lock = AskedLock {
@@ -264,12 +267,15 @@ impl Core {
             owner: owner(&bucket, &key),
             may_inline: true,
             len_max: PUT_MAX,
+            cipher,
         };
         let received = receive(&self.store, tag, incoming).await?;
         let admitted = self.quotas.grow(admitted, &bucket, &key, received.len).await?;
         let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
         let Written { owner, acl } = written;
-        let head = Head { headers, tags, lock, acl, ..Head::default() };
+        let mut told = HeaderMap::new();
+        encryption::tell(&mut told, &encryption);
+        let head = Head { headers, tags, lock, acl, encryption, ..Head::default() };
         let Made { entry, checksum, version } =
             self.commit(&bucket, key, tag, received, head, owner, storage_class, condition).await?;
         admitted.keep();
@@ -277,7 +283,7 @@ impl Core {
         set_checksum!(output, &checksum);
         output.checksum_type = checksum.as_ref().map(kind);
         output.version_id = version;
-        Ok(S3Response::new(output))
+        Ok(S3Response::with_headers(output, told))
     }
 
     /// Makes an object of a body.
@@ -338,6 +344,7 @@ impl Core {
             if_unmodified_since: input.if_unmodified_since.as_ref().map(seconds),
         };
         check_read(&condition, &object)?;
+        let cipher = self.cipher(&object.head.encryption, &req.headers, &req.extensions).await?;
         let wanted = wanted(&object, input.range, input.part_number)?;
         let overridden = [
             ("cache-control", input.response_cache_control.is_some()),
@@ -352,7 +359,7 @@ impl Core {
         let tags = object.head.tags.len() as i32;
         output.tag_count = (tags > 0).then_some(tags);
         let headers = headers(&object.head, &overridden);
-        output.body = Some(send(&self.store, &object.head.body, wanted.range));
+        output.body = Some(send(&self.store, &object.head.body, cipher, wanted.range)?);
         Ok(S3Response::with_headers(output, headers))
     }
 
@@ -372,6 +379,7 @@ impl Core {
             if_unmodified_since: input.if_unmodified_since.as_ref().map(seconds),
         };
         check_read(&condition, &object)?;
+        self.cipher(&object.head.encryption, &req.headers, &req.extensions).await?;
         let wanted = wanted(&object, input.range, input.part_number)?;
         let mut output = HeadObjectOutput::default();
         describe!(output, bucket, object, wanted, input.checksum_mode.is_some());
@@ -502,18 +510,20 @@ impl Core {
         &self,
         req: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
-        let key = key_of(&input.key)?;
+        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let key = key_of(&req.input.key)?;
         let Written { owner: writer, acl } = self.written_by(&req.headers, &req.extensions, &bucket).await?;
         let from = ReadCondition {
-            if_match: etags(input.copy_source_if_match),
-            if_none_match: etags(input.copy_source_if_none_match),
-            if_modified_since: input.copy_source_if_modified_since.as_ref().map(seconds),
-            if_unmodified_since: input.copy_source_if_unmodified_since.as_ref().map(seconds),
+            if_match: etags(req.input.copy_source_if_match.clone()),
+            if_none_match: etags(req.input.copy_source_if_none_match.clone()),
+            if_modified_since: req.input.copy_source_if_modified_since.as_ref().map(seconds),
+            if_unmodified_since: req.input.copy_source_if_unmodified_since.as_ref().map(seconds),
         };
         let (source_bucket, source_key, source) =
-            self.copy_source(&req.credentials, &input.copy_source, &from).await?;
+            self.copy_source(&req.credentials, &req.input.copy_source, &from).await?;
+        let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
+        let sealing = self.sealing_of_copy(&req, &bucket, &source.head.encryption).await?;
+        let input = req.input;
         let is = |directive: &str, given: Option<&str>| given == Some(directive);
         let replaces = is("REPLACE", input.metadata_directive.as_ref().map(|given| given.as_str()));
         let replaces_tags = is("REPLACE", input.tagging_directive.as_ref().map(|given| given.as_str()));
@@ -523,7 +533,9 @@ impl Core {
         // A version that stays keeps its data for itself.
         let versioning = self.versioning(&bucket).await?;
         let is_replaced = is_itself && versioning == Versioning::Off;
-        if is_replaced && !replaces && class.is_none() && input.checksum_algorithm.is_none() {
+        let keeps_encryption = matches!(sealing, CopySealing::Keep);
+        let changes = replaces || !keeps_encryption || class.is_some();
+        if is_replaced && !changes && input.checksum_algorithm.is_none() {
             return Err(s3_error!(
                 InvalidRequest,
                 "This copy request is illegal because it is trying to copy an object to itself without \
@@ -550,12 +562,15 @@ impl Core {
         let storage_class = storage_class_of(class);
         let admitted = self.quotas.admit(&bucket, Some(&key), source.entry.size).await?;
         let tag = self.store.new_tag();
-        let keeps_data = is_replaced && algorithm.is_none();
-        let is_inline = matches!(source.head.body, Body::Inline(_)) && algorithm.is_none();
+        let keeps_bytes = keeps_encryption && algorithm.is_none();
+        let keeps_data = is_replaced && keeps_bytes;
+        let is_inline = matches!(source.head.body, Body::Inline(_)) && keeps_bytes;
+        let mut told = HeaderMap::new();
         let Made { entry, checksum, version } = if keeps_data || is_inline && source.head.parts.is_empty() {
             let entry =
                 Entry { tag, mtime: now(), owner: writer, storage_class, edits: 0, ..source.entry.clone() };
             let checksum = source.head.checksum.clone();
+            encryption::tell(&mut told, &source.head.encryption);
             let head = Head { headers, tags, lock, acl, upload: None, ..source.head };
             let object = Box::new(Object { entry: entry.clone(), head });
             // Its data may be garbage when it was replaced meanwhile.
@@ -572,18 +587,25 @@ impl Core {
             })?;
             Made { entry, checksum, version: made_version(versioning, &answer) }
         } else {
+            // Data that is copied gets a key of its own.
+            let (encryption, cipher) = sealed(match sealing {
+                CopySealing::Anew(sealing) => sealing,
+                CopySealing::Keep => self.sealing_like(&source.head.encryption).await?,
+            });
+            encryption::tell(&mut told, &encryption);
             let stored = source.head.checksum.as_ref().and_then(|sum| Algorithm::parse(&sum.algorithm));
             let incoming = Incoming {
-                stream: Some(send(&self.store, &source.head.body, 0..source.entry.size)),
+                stream: Some(send(&self.store, &source.head.body, opened, 0..source.entry.size)?),
                 expected: Expected::none(algorithm.or(stored).unwrap_or(Algorithm::Crc64Nvme)),
                 trailers: None,
                 len: Some(source.entry.size),
                 owner: owner(&bucket, &key),
                 may_inline: true,
                 len_max: PUT_MAX,
+                cipher,
             };
             let received = receive(&self.store, tag, incoming).await?;
-            let head = Head { headers, tags, lock, acl, ..Head::default() };
+            let head = Head { headers, tags, lock, acl, encryption, ..Head::default() };
             let condition = Condition::default();
             self.commit(&bucket, key, tag, received, head, writer, storage_class, condition).await?
         };
@@ -601,7 +623,7 @@ impl Core {
             version_id: version,
             ..CopyObjectOutput::default()
         };
-        Ok(S3Response::new(output))
+        Ok(S3Response::with_headers(output, told))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Takes a body in: a small one into memory, for the index, a large one into the data pool.
 
 use crate::checksums::{Digests, Expected};
+use crate::cipher::{ChunkCipher, Cipher};
 use crate::errors;
 use crate::orphans::OWNER;
 use crate::store::Store;
@@ -32,6 +33,8 @@ pub struct Incoming {
     /// A small body is kept in memory.
     pub may_inline: bool,
     pub len_max: u64,
+    /// Encrypts it.
+    pub cipher: Option<Cipher>,
 }
 
 /// A body that is there.
@@ -84,7 +87,7 @@ impl Drop for NewData {
 
 /// Reads a body to its end, and checks it.
 pub async fn receive(store: &Arc<Store>, tag: Tag, incoming: Incoming) -> S3Result<Received> {
-    let Incoming { stream, expected, trailers, len, owner, may_inline, len_max } = incoming;
+    let Incoming { stream, expected, trailers, len, owner, may_inline, len_max, cipher } = incoming;
     if len.is_some_and(|len| len > len_max) {
         return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size."));
     }
@@ -110,7 +113,8 @@ pub async fn receive(store: &Arc<Store>, tag: Tag, incoming: Incoming) -> S3Resu
             continue;
         }
         if writer.is_none() {
-            writer = Some(StripeWriter::new(store, tag, &owner, len).await?);
+            let cipher = cipher.as_ref().map(|cipher| cipher.of_write(tag));
+            writer = Some(StripeWriter::new(store, tag, &owner, len, cipher).await?);
         }
         let Some(writer) = &mut writer else { continue };
         let mut rest = chunk;
@@ -131,7 +135,11 @@ pub async fn receive(store: &Arc<Store>, tag: Tag, incoming: Incoming) -> S3Resu
     let (body, data) = match writer {
         // A part without bytes has no data either.
         None if may_inline || filling.is_empty() => {
-            (Body::Inline(filling), NewData { store: store.clone(), extent: None })
+            let stored = match &cipher {
+                Some(cipher) => cipher.inline().seal(0, &filling).into(),
+                None => filling,
+            };
+            (Body::Inline(stored), NewData { store: store.clone(), extent: None })
         }
         None => return Err(errors::internal("a body was neither kept nor written")),
         Some(mut writer) => {
@@ -166,12 +174,19 @@ struct StripeWriter {
     next: u64,
     writes: JoinSet<Result<(), nacre_rados::Failure>>,
     data: NewData,
+    cipher: Option<ChunkCipher>,
     /// Memory for the stripe that is filled and those that are written.
     _memory: OwnedSemaphorePermit,
 }
 
 impl StripeWriter {
-    async fn new(store: &Arc<Store>, tag: Tag, owner: &str, len: Option<u64>) -> S3Result<StripeWriter> {
+    async fn new(
+        store: &Arc<Store>,
+        tag: Tag,
+        owner: &str,
+        len: Option<u64>,
+        cipher: Option<ChunkCipher>,
+    ) -> S3Result<StripeWriter> {
         let most = (WRITES_MAX as u64 + 1) * STRIPE;
         let mebibytes = len.unwrap_or(most).min(most).div_ceil(1 << 20).max(1);
         let memory = store.memory.clone().acquire_many_owned(mebibytes as u32).await;
@@ -180,7 +195,8 @@ impl StripeWriter {
         let extent = Extent { tag, len: 0 };
         let data = NewData { store: store.clone(), extent: Some(extent) };
         let (store, owner) = (store.clone(), owner.to_owned());
-        Ok(StripeWriter { store, tag, owner, next: 0, writes: JoinSet::new(), data, _memory: memory })
+        let writes = JoinSet::new();
+        Ok(StripeWriter { store, tag, owner, next: 0, writes, data, cipher, _memory: memory })
     }
 
     async fn write(&mut self, stripe: Bytes) -> S3Result<()> {
@@ -194,6 +210,10 @@ impl StripeWriter {
             self.join().await?;
         }
         let data = self.store.existing().await?.data.clone();
+        let stripe = match &self.cipher {
+            Some(cipher) => cipher.seal(number, &stripe).into(),
+            None => stripe,
+        };
         let mut request = data.object(object_name(self.tag, number)).write_full(stripe);
         if number == 0 {
             request = request.set_xattr(OWNER, self.owner.clone());

@@ -2,7 +2,7 @@
 //!
 //! The key is in the monitors' store: what reads the pools alone cannot use it.
 
-use crate::store::Store;
+use crate::store::{INDEX_POOL, Store};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -13,10 +13,15 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
 /// Where the monitors keep the key of the gateways.
 const KEY_OF_GATEWAYS: &str = "s3/key";
+/// The object of the gateway that makes the key.
+const CLAIM: &str = "key-claim";
+/// How long another gateway is given to make the key.
+const MAKING_MAX: Duration = Duration::from_secs(20);
 
 /// Encrypts and decrypts secrets.
 pub struct Secrets {
@@ -39,22 +44,9 @@ impl Secrets {
     /// The key of all gateways of the cluster, made by the first of them.
     async fn keys(&self) -> Result<&Keys, Failure> {
         let make = async || {
-            let get = json!({ "prefix": "config-key get", "key": KEY_OF_GATEWAYS }).to_string();
-            let text = match self.store.client().mon_command(get.clone(), "").await {
-                Ok(output) => output.output,
-                Err(failure) if failure.is_not_found() => {
-                    let mut bytes = [0; 32];
-                    fill(&mut bytes)?;
-                    let set = json!({
-                        "prefix": "config-key set",
-                        "key": KEY_OF_GATEWAYS,
-                        "val": STANDARD.encode(bytes),
-                    });
-                    self.store.client().mon_command(set.to_string(), "").await?;
-                    // Another gateway may have been at it too: what is there now counts.
-                    self.store.client().mon_command(get, "").await?.output
-                }
-                Err(failure) => return Err(failure),
+            let text = match self.read().await? {
+                Some(text) => text,
+                None => self.make().await?,
             };
             let bytes = STANDARD.decode(text.trim_ascii()).map_err(unreadable)?;
             let cipher = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes).map_err(unreadable)?);
@@ -68,6 +60,51 @@ impl Secrets {
     /// Reads the gateways' key if that was not done yet.
     pub async fn ready(&self) -> Result<(), Failure> {
         self.keys().await.map(drop)
+    }
+
+    async fn read(&self) -> Result<Option<Bytes>, Failure> {
+        let get = json!({ "prefix": "config-key get", "key": KEY_OF_GATEWAYS });
+        match self.store.client().mon_command(get.to_string(), "").await {
+            Ok(output) => Ok(Some(output.output)),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The monitors' store takes any value: of two gateways that make a key at the same time, the second
+    /// would replace that of the first, which has encrypted something with it. So a gateway first makes an
+    /// object that there is once.
+    async fn make(&self) -> Result<Bytes, Failure> {
+        let meta = &self.store.pools().await?.meta;
+        match meta.run(meta.object(CLAIM).create(true)).await {
+            Ok(_) => {
+                let mut bytes = [0; 32];
+                fill(&mut bytes)?;
+                let value = STANDARD.encode(bytes);
+                let set = json!({ "prefix": "config-key set", "key": KEY_OF_GATEWAYS, "val": value });
+                self.store.client().mon_command(set.to_string(), "").await?;
+                Ok(value.into())
+            }
+            Err(failure) if failure.errno == errno::EEXIST => {
+                let end = Instant::now() + MAKING_MAX;
+                while Instant::now() < end {
+                    if let Some(text) = self.read().await? {
+                        return Ok(text);
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(Failure::new(
+                    errno::ENOENT,
+                    format!(
+                        "the gateways' key {KEY_OF_GATEWAYS} was removed from the monitors' store: without it \
+                         no user's key can be read. Set it again with `ceph config-key set`. If the gateway \
+                         that was to make it died at that, remove the object {CLAIM} in the namespace meta of \
+                         the pool {INDEX_POOL}"
+                    ),
+                ))
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Encrypts a secret. It can be decrypted under the same name only.

@@ -5,32 +5,39 @@ use crate::admin::{Admin, AdminApi};
 use crate::buckets::Buckets;
 use crate::console;
 use crate::cors::{self, CrossOrigin};
+use crate::counters::GatewayCounters;
 use crate::domains::Domains;
 use crate::front;
 use crate::garbage::collect;
+use crate::keyring::KeyRing;
 use crate::lifecycle::Lifecycle;
 use crate::orphans::be_seen;
 use crate::quotas::Quotas;
 use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::swift::Swift;
+use crate::tls::{Tls, TlsFiles};
 use crate::unread;
 use crate::users::{Auth, FirstUser, Users};
+use crate::website::{self, Sites};
 use anyhow::{Context, Result};
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nacre_rados::RadosClient;
+use nacre_perf::Registry;
+use nacre_rados::{RadosClient, ServiceDaemon};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, HttpResponse, S3Error};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -56,6 +63,8 @@ pub struct Options {
     pub region: String,
     /// Domains under which buckets are found by host names.
     pub domains: Vec<String>,
+    /// Domains under which buckets are web sites.
+    pub website_domains: Vec<String>,
     /// Memory for bodies on their way.
     pub memory: u64,
     pub connections_max: usize,
@@ -64,15 +73,52 @@ pub struct Options {
     pub first_user: Option<FirstUser>,
     /// The length of a day for lifecycle rules, if it is not one: for tests of rules.
     pub lifecycle_day: Option<Duration>,
+    /// What `ceph -s` and `ceph service dump` show of the gateway, under the name of radosgw's service.
+    pub shown: ServiceDaemon,
+    /// Connections are encrypted if this is given.
+    pub tls: Option<TlsFiles>,
+}
+
+/// What every connection needs.
+struct Serving {
+    service: S3Service,
+    swift: Arc<Swift>,
+    buckets: Arc<Buckets>,
+    domains: Domains,
+    sites: Sites,
+    region: Arc<str>,
+    counters: Arc<GatewayCounters>,
+    /// Requests that are not answered yet.
+    active: AtomicU64,
+}
+
+/// A request that is not answered yet.
+struct ActiveRequest<'a>(&'a Serving);
+
+impl ActiveRequest<'_> {
+    fn begin(serving: &Serving) -> ActiveRequest<'_> {
+        serving.counters.req.inc();
+        serving.counters.qactive.set(serving.active.fetch_add(1, Ordering::Relaxed) + 1);
+        ActiveRequest(serving)
+    }
+}
+impl Drop for ActiveRequest<'_> {
+    fn drop(&mut self) {
+        let before = self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.qactive.set(before.saturating_sub(1));
+    }
 }
 
 /// A gateway that listens.
 pub struct Gateway {
     listener: TcpListener,
-    front: Front,
+    serving: Arc<Serving>,
+    perf: Arc<Registry>,
     connections: Arc<Semaphore>,
-    /// Collects garbage, carries out lifecycle rules, and notes that this gateway is there.
-    background: [JoinHandle<()>; 3],
+    tls: Option<Arc<Tls>>,
+    /// Collects garbage, carries out lifecycle rules, notes that this gateway is there, and looks at the
+    /// certificate.
+    background: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Gateway {
@@ -84,11 +130,15 @@ impl Drop for Gateway {
 impl Gateway {
     /// Listens.
     pub async fn bind(client: &RadosClient, options: Options) -> Result<Gateway> {
+        let tls = options.tls.map(Tls::read).transpose()?.map(Arc::new);
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("cannot listen on {}", options.listen))?;
         let mebibytes = (options.memory.max(MEMORY_MIN) >> 20) as usize;
         let store = Arc::new(Store::new(client, Arc::new(Semaphore::new(mebibytes))));
+        let perf = Arc::new(Registry::default());
+        let counters = perf.add::<GatewayCounters>();
+        client.register(options.shown).await?;
         let users = Arc::new(Users::new(store.clone(), options.first_user));
         let buckets = Arc::new(Buckets::new(store.clone()));
         let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
@@ -99,8 +149,10 @@ impl Gateway {
             short_day: options.lifecycle_day,
         };
         let seen = tokio::spawn(be_seen(store.clone(), lifecycle.window()));
-        let background = [collector, tokio::spawn(lifecycle.run()), seen];
+        let mut background = vec![collector, tokio::spawn(lifecycle.run()), seen];
+        background.extend(tls.clone().map(|tls| tokio::spawn(tls.watch())));
         let domains = Domains::new(&options.domains).map_err(anyhow::Error::msg)?;
+        let sites = Sites(Domains::new(&options.website_domains).map_err(anyhow::Error::msg)?);
         let quotas = Quotas::new(users.accounts.clone(), buckets.clone());
         let api = AdminApi {
             admin: Admin::of_gateway(store.clone(), users.clone(), buckets.clone()),
@@ -110,6 +162,8 @@ impl Gateway {
         let access =
             Access { users: users.clone(), buckets: buckets.clone(), region: options.region.clone() };
         let core = Core {
+            counters: counters.clone(),
+            keyring: KeyRing::new(store.clone()),
             store,
             users: users.clone(),
             buckets: buckets.clone(),
@@ -131,13 +185,32 @@ impl Gateway {
         config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        let front = Front { service: builder.build(), swift, buckets, domains, region };
-        Ok(Gateway { listener, front, connections, background })
+        let serving = Serving {
+            service: builder.build(),
+            swift,
+            buckets,
+            domains,
+            sites,
+            region,
+            counters,
+            active: AtomicU64::new(0),
+        };
+        Ok(Gateway { listener, serving: Arc::new(serving), perf, connections, tls, background })
     }
 
     /// Where it listens.
     pub fn addr(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
+    }
+
+    /// What it counts.
+    pub fn perf(&self) -> Arc<Registry> {
+        self.perf.clone()
+    }
+
+    /// The certificate; none if connections are not encrypted.
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
     }
 
     /// Serves until `stop` ends, and then lets requests finish.
@@ -158,11 +231,19 @@ impl Gateway {
                     }
                 },
             };
-            let front = self.front.clone();
-            let stopped = stopped.clone();
+            let serving = self.serving.clone();
+            let (stopped, tls) = (stopped.clone(), self.tls.clone());
             tokio::spawn(async move {
-                let peer = Peer { address: peer.ip(), is_encrypted: false };
-                connection(stream, peer, front, stopped).await;
+                // A small answer must not wait for more to send.
+                let _ = stream.set_nodelay(true);
+                let peer = Peer { address: peer.ip(), is_encrypted: tls.is_some() };
+                match tls {
+                    None => connection(stream, peer, serving, stopped).await,
+                    Some(tls) => match tls.accept(stream).await {
+                        Ok(stream) => connection(stream, peer, serving, stopped).await,
+                        Err(e) => tracing::debug!("no TLS with {}: {e:#}", peer.address),
+                    },
+                }
                 drop(permit);
             });
         }
@@ -173,29 +254,22 @@ impl Gateway {
     }
 }
 
-/// The interfaces of a gateway.
-#[derive(Clone)]
-struct Front {
-    service: S3Service,
-    swift: Arc<Swift>,
-    buckets: Arc<Buckets>,
-    domains: Domains,
-    region: Arc<str>,
+/// The bucket in the name of the host.
+fn host_bucket<B>(domains: &Domains, request: &Request<B>) -> Option<String> {
+    let host = request.headers().get(HOST)?.to_str().ok()?;
+    domains.bucket_of(host).map(str::to_ascii_lowercase)
 }
 
-impl Front {
-    /// Whether the path of a request is a key in a bucket that its host names.
-    fn is_in_bucket<B>(&self, request: &Request<B>) -> bool {
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        host.is_some_and(|host| self.domains.bucket_of(host).is_some())
-    }
-
+impl Serving {
     async fn answer(
         &self,
         request: Request<Body>,
         refusal: Option<S3Error>,
     ) -> Result<HttpResponse, HttpError> {
-        if !self.is_in_bucket(&request) {
+        let site = self.sites.bucket_of(&request);
+        // Below the name of a bucket, every path is a key.
+        let of_host = site.clone().or_else(|| host_bucket(&self.domains, &request));
+        if of_host.is_none() {
             if let Some(page) = console::answer(&request, &self.region) {
                 return Ok(page);
             }
@@ -204,12 +278,16 @@ impl Front {
             }
         }
         if cors::is_preflight(&request) {
-            return cors::preflight(&self.buckets, &request).await;
+            return cors::preflight(&self.buckets, of_host, &request).await;
         }
-        let page = CrossOrigin::of(&request);
-        let mut answer = match refusal {
-            Some(refusal) => front::answer(refusal),
-            None => self.service.call(request).await,
+        let page = CrossOrigin::of(&request, of_host);
+        let mut answer = match (refusal, &site) {
+            (Some(refusal), _) => front::answer(refusal),
+            (None, Some(bucket)) => {
+                let is_encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.is_encrypted);
+                website::serve(&self.service, &self.buckets, bucket, &request, is_encrypted).await
+            }
+            (None, None) => self.service.call(request).await,
         };
         if let (Some(page), Ok(answer)) = (page, &mut answer) {
             page.allow(&self.buckets, answer).await;
@@ -218,9 +296,16 @@ impl Front {
     }
 }
 
-async fn connection(stream: TcpStream, peer: Peer, front: Front, mut stopped: watch::Receiver<bool>) {
-    // A small answer must not wait for more to send.
-    let _ = stream.set_nodelay(true);
+fn is_failure(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    serving: Arc<Serving>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -229,14 +314,18 @@ async fn connection(stream: TcpStream, peer: Peer, front: Front, mut stopped: wa
         .max_buf_size(HEADERS_BYTES_MAX);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        let front = front.clone();
-        let refusal = front::refusal(&request);
+        let (refusal, serving) = (front::refusal(&request), serving.clone());
         async move {
+            let _active = ActiveRequest::begin(&serving);
             let (request, unread) = unread::split(request);
-            let mut answer = front.answer(request, refusal).await;
+            let mut answer = serving.answer(request, refusal).await;
             if let Ok(answer) = &mut answer {
                 unread.end(answer).await;
             }
+            if answer.as_ref().is_ok_and(|answer| !is_failure(answer.status())) {
+                return answer;
+            }
+            serving.counters.failed_req.inc();
             answer
         }
     });

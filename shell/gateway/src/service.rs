@@ -2,7 +2,9 @@
 
 use crate::access::granted;
 use crate::buckets::{Buckets, OpenBucket};
+use crate::counters::GatewayCounters;
 use crate::errors;
+use crate::keyring::KeyRing;
 use crate::objects::timestamp;
 use crate::quotas::Quotas;
 use crate::store::Store;
@@ -36,7 +38,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The region whose constraint is written as none.
 const DEFAULT_REGION: &str = "us-east-1";
@@ -47,6 +49,8 @@ pub struct Core {
     pub users: Arc<Users>,
     pub buckets: Arc<Buckets>,
     pub quotas: Quotas,
+    pub keyring: KeyRing,
+    pub counters: Arc<GatewayCounters>,
     pub region: String,
     /// How long the data of a replaced object is kept for those that read it.
     pub grace: Duration,
@@ -308,10 +312,22 @@ impl S3 for Service {
     }
 
     async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
-        self.0.put_object(req).await
+        let (counters, begun) = (&self.0.counters, Instant::now());
+        let bytes = req.input.content_length.and_then(|len| u64::try_from(len).ok()).unwrap_or(0);
+        counters.put.inc();
+        let answer = self.0.put_object(req).await?;
+        counters.put_b.add(bytes);
+        counters.put_initial_lat.add(begun.elapsed());
+        Ok(answer)
     }
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        self.0.get_object(req).await
+        let (counters, begun) = (&self.0.counters, Instant::now());
+        counters.get.inc();
+        let answer = self.0.get_object(req).await?;
+        let bytes = answer.output.content_length.and_then(|len| u64::try_from(len).ok());
+        counters.get_b.add(bytes.unwrap_or(0));
+        counters.get_initial_lat.add(begun.elapsed());
+        Ok(answer)
     }
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         self.0.head_object(req).await
@@ -379,6 +395,44 @@ impl S3 for Service {
         req: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         self.0.list_multipart_uploads(req).await
+    }
+
+    async fn put_bucket_encryption(
+        &self,
+        req: S3Request<dto::PutBucketEncryptionInput>,
+    ) -> S3Result<S3Response<dto::PutBucketEncryptionOutput>> {
+        self.0.put_bucket_encryption(req).await
+    }
+    async fn get_bucket_encryption(
+        &self,
+        req: S3Request<dto::GetBucketEncryptionInput>,
+    ) -> S3Result<S3Response<dto::GetBucketEncryptionOutput>> {
+        self.0.get_bucket_encryption(req).await
+    }
+    async fn delete_bucket_encryption(
+        &self,
+        req: S3Request<dto::DeleteBucketEncryptionInput>,
+    ) -> S3Result<S3Response<dto::DeleteBucketEncryptionOutput>> {
+        self.0.delete_bucket_encryption(req).await
+    }
+
+    async fn put_bucket_website(
+        &self,
+        req: S3Request<dto::PutBucketWebsiteInput>,
+    ) -> S3Result<S3Response<dto::PutBucketWebsiteOutput>> {
+        self.0.put_bucket_website(req).await
+    }
+    async fn get_bucket_website(
+        &self,
+        req: S3Request<dto::GetBucketWebsiteInput>,
+    ) -> S3Result<S3Response<dto::GetBucketWebsiteOutput>> {
+        self.0.get_bucket_website(req).await
+    }
+    async fn delete_bucket_website(
+        &self,
+        req: S3Request<dto::DeleteBucketWebsiteInput>,
+    ) -> S3Result<S3Response<dto::DeleteBucketWebsiteOutput>> {
+        self.0.delete_bucket_website(req).await
     }
 
     async fn get_bucket_policy(

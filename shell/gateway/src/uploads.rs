@@ -5,6 +5,7 @@
 
 use crate::buckets::{OpenBucket, upload_of};
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
+use crate::encryption::{self, parts as sealed};
 use crate::errors;
 use crate::listing::{Names, page_size};
 use crate::locks::AskedLock;
@@ -20,6 +21,7 @@ use crate::store::now;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use hyper::header::HeaderMap;
 use nacre_base::errno;
 use nacre_s3::{
     Answer, Ask, Body, Change, Checksum, Entry, Head, Item, Object, PageRequest, Part, ReadCondition,
@@ -65,8 +67,10 @@ impl Core {
         &self,
         req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        // Each part needs the object's key: a client brings its own one again with each of them.
+        let (encryption, _) = sealed(self.sealing(&req, &bucket).await?);
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
         let key = key_of(&input.key)?;
         let algorithm =
             match &input.checksum_algorithm {
@@ -113,6 +117,7 @@ impl Core {
             checksum: algorithm.unwrap_or(Algorithm::Crc64Nvme).name().to_owned(),
             is_full_object,
             bucket: bucket.record.id.clone(),
+            encryption,
         };
         let id = self.store.new_tag();
         let index = &self.store.existing().await?.index;
@@ -122,14 +127,17 @@ impl Core {
         let add = Ask::Change(Change::AddUpload { key, id, record });
         bucket.index.ask(add).await.map_err(|refusal| self.refused(&bucket, &refusal))?;
         let kind = if is_full_object { "FULL_OBJECT" } else { "COMPOSITE" };
-        Ok(S3Response::new(CreateMultipartUploadOutput {
+        let mut told = HeaderMap::new();
+        encryption::tell(&mut told, &upload.encryption);
+        let output = CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(id.to_string()),
             checksum_algorithm: algorithm.map(|it| ChecksumAlgorithm::from(it.name().to_owned())),
             checksum_type: algorithm.map(|_| s3s::dto::ChecksumType::from_static(kind)),
             ..CreateMultipartUploadOutput::default()
-        }))
+        };
+        Ok(S3Response::with_headers(output, told))
     }
 
     /// What an open upload was begun with.
@@ -200,6 +208,7 @@ impl Core {
         let id = id_of(&input.upload_id)?;
         let number = part_number(input.part_number)?;
         let upload = self.begun(id, &bucket, &input.key).await?;
+        let cipher = self.cipher(&upload.encryption, &req.headers, &req.extensions).await?;
         let default = Algorithm::parse(&upload.checksum).unwrap_or(Algorithm::Crc64Nvme);
         let len = input.content_length.and_then(|len| u64::try_from(len).ok());
         let _admitted = self.quotas.admit(&bucket, None, len.unwrap_or(0)).await?;
@@ -211,11 +220,14 @@ impl Core {
             owner: part_owner(id, &bucket, &input.key),
             may_inline: false,
             len_max: PUT_MAX,
+            cipher,
         };
         let part = self.add_part(id, number, incoming).await?;
         let mut output = UploadPartOutput { e_tag: Some(etag(&part.etag)), ..UploadPartOutput::default() };
         set_checksum!(output, &part.checksum);
-        Ok(S3Response::new(output))
+        let mut told = HeaderMap::new();
+        encryption::tell(&mut told, &upload.encryption);
+        Ok(S3Response::with_headers(output, told))
     }
 
     /// An upload's beginning, without its parts.
@@ -235,18 +247,23 @@ impl Core {
         &self,
         req: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
-        let id = id_of(&input.upload_id)?;
-        let number = part_number(input.part_number)?;
-        let upload = self.begun(id, &bucket, &input.key).await?;
-        let condition = self::condition(input.copy_source_if_match, input.copy_source_if_none_match);
+        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let id = id_of(&req.input.upload_id)?;
+        let number = part_number(req.input.part_number)?;
+        let upload = self.begun(id, &bucket, &req.input.key).await?;
+        let cipher = self.cipher(&upload.encryption, &req.headers, &req.extensions).await?;
+        let condition = self::condition(
+            req.input.copy_source_if_match.clone(),
+            req.input.copy_source_if_none_match.clone(),
+        );
         let from = ReadCondition {
             if_match: condition.if_match,
             if_none_match: condition.if_none_match,
             ..ReadCondition::default()
         };
-        let (_, _, source) = self.copy_source(&req.credentials, &input.copy_source, &from).await?;
+        let (_, _, source) = self.copy_source(&req.credentials, &req.input.copy_source, &from).await?;
+        let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
+        let input = req.input;
         let range = match &input.copy_source_range {
             None => 0..source.entry.size,
             Some(text) => {
@@ -263,14 +280,17 @@ impl Core {
         let _admitted = self.quotas.admit(&bucket, None, range.end - range.start).await?;
         let incoming = Incoming {
             len: Some(range.end - range.start),
-            stream: Some(send(&self.store, &source.head.body, range)),
+            stream: Some(send(&self.store, &source.head.body, opened, range)?),
             expected: Expected::none(default),
             trailers: None,
             owner: part_owner(id, &bucket, &input.key),
             may_inline: false,
             len_max: PUT_MAX,
+            cipher,
         };
         let part = self.add_part(id, number, incoming).await?;
+        let mut told = HeaderMap::new();
+        encryption::tell(&mut told, &upload.encryption);
         let mut result = CopyPartResult {
             e_tag: Some(etag(&part.etag)),
             last_modified: Some(timestamp(part.mtime)),
@@ -279,7 +299,7 @@ impl Core {
         set_checksum!(result, &part.checksum);
         let output =
             UploadPartCopyOutput { copy_part_result: Some(result), ..UploadPartCopyOutput::default() };
-        Ok(S3Response::new(output))
+        Ok(S3Response::with_headers(output, told))
     }
 
     /// CompleteMultipartUpload.
@@ -344,7 +364,10 @@ impl Core {
             upload: Some(id),
             lock: state.upload.lock.clone(),
             acl: state.upload.acl.clone(),
+            encryption: state.upload.encryption.clone(),
         };
+        let mut told = HeaderMap::new();
+        encryption::tell(&mut told, &head.encryption);
         let versioning = self.versioning(&bucket).await?;
         let put = Ask::Change(Change::Put {
             key: key.clone(),
@@ -370,7 +393,8 @@ impl Core {
             }
             Err(refusal) => return Err(self.refused(&bucket, &refusal)),
         };
-        Ok(S3Response::new(completed(input.bucket, input.key, &entry, &checksum, version)))
+        let output = completed(input.bucket, input.key, &entry, &checksum, version);
+        Ok(S3Response::with_headers(output, told))
     }
 
     /// The answer to a Complete that was carried out before, and whose answer the client did not get.

@@ -136,7 +136,8 @@ impl Load {
         }
         let mut latencies = Vec::new();
         for task in tasks {
-            latencies.extend(task.await?.with_context(|| format!("{} on {}", self.kind.name(), cluster.name))?);
+            latencies
+                .extend(task.await?.with_context(|| format!("{} on {}", self.kind.name(), cluster.name))?);
         }
         let elapsed = begun.elapsed();
         let after = (gateway.cpu()?, cluster.cpu()?, own_cpu()?);
@@ -172,12 +173,7 @@ struct Work {
 
 impl Work {
     /// Until the time is over. Returns how long each request took.
-    async fn repeat(
-        self,
-        mut client: Client,
-        next: Arc<AtomicU64>,
-        end: Instant,
-    ) -> Result<Vec<Duration>> {
+    async fn repeat(self, mut client: Client, next: Arc<AtomicU64>, end: Instant) -> Result<Vec<Duration>> {
         let mut latencies = Vec::new();
         while Instant::now() < end {
             let n = next.fetch_add(1, Ordering::Relaxed);

@@ -76,7 +76,8 @@ pub fn measure(options: &Options) -> Result<()> {
             let mut runs: BTreeMap<&str, Vec<Measured>> = BTreeMap::new();
             for round in 0..options.rounds {
                 for served in &all {
-                    let load = Load { kind, width, seconds: options.seconds, objects: options.objects, round };
+                    let load =
+                        Load { kind, width, seconds: options.seconds, objects: options.objects, round };
                     let measured = runtime.block_on(load.run(&served.gateway, &served.cluster))?;
                     runs.entry(served.cluster.name).or_default().push(measured);
                 }

@@ -5,10 +5,11 @@ use bytes::Bytes;
 use nacre_base::Name;
 use nacre_s3::acl::{Acl, Grant, Grantee, Permission};
 use nacre_s3::swift::Container;
+use nacre_s3::website::{RoutingRule, Target, Website};
 use nacre_s3::{
-    Aged, Body, Bucket, BucketConfig, Calendar, Checksum, CorsRequest, CorsRule, Counters, Entry, Extent,
-    Garbage, Head, History, LifecycleRule, Lock, LockMode, LockRule, OldVersion, Part, Period, Retention,
-    Tag, Upload, User, Versioning,
+    Aged, Body, Bucket, BucketConfig, BucketEncryption, Calendar, Checksum, CorsRequest, CorsRule, Counters,
+    Encryption, Entry, Extent, Garbage, Head, History, KeySource, LifecycleRule, Lock, LockMode, LockRule,
+    OldVersion, Part, Period, Retention, Tag, Upload, User, Versioning,
 };
 use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -27,8 +28,18 @@ fn decode<T: Encode + Decode>(bytes: &[u8]) {
     let _ = stable::<T>(bytes);
 }
 
+fn decode_website(bytes: &[u8]) {
+    decode::<Website>(bytes);
+    let Ok(site) = from_slice::<Website>(bytes) else { return };
+    let _ = site.fault();
+    for status in [None, Some(404)] {
+        let _ = site.redirect("a/b", status);
+    }
+    let _ = site.key_of("a/");
+}
+
 /// The decoders, in the order of the first byte of an input.
-const VALUES: [fn(&[u8]); 12] = [
+const VALUES: [fn(&[u8]); 14] = [
     decode::<Entry>,
     decode::<Head>,
     decode::<Counters>,
@@ -41,6 +52,8 @@ const VALUES: [fn(&[u8]); 12] = [
     decode::<OldVersion>,
     lists_of_container,
     decode::<User>,
+    decode::<BucketEncryption>,
+    decode_website,
 ];
 
 /// What decodes also becomes a policy, or is refused.
@@ -68,6 +81,19 @@ fn cors() -> Vec<CorsRule> {
     }]
 }
 
+fn website() -> Website {
+    let target = Target { host: "h".into(), protocol: "https".into() };
+    let rule = RoutingRule {
+        prefix: "a".into(),
+        on_status: 404,
+        target: target.clone(),
+        new_prefix: Some("b".into()),
+        new_key: None,
+        status: 301,
+    };
+    Website { index: "i".into(), error: "e".into(), all_to: Some(target), rules: vec![rule] }
+}
+
 pub fn value_seeds() -> Vec<Vec<u8>> {
     let extents = vec![Extent { tag: TAG, len: 9 }];
     let head = Head {
@@ -84,6 +110,12 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         acl: Acl {
             grants: vec![Grant { grantee: Grantee::User("u".into()), permission: Permission::WRITE }],
         },
+        encryption: Some(Encryption {
+            source: KeySource::Named,
+            name: "n".into(),
+            context: "e30=".into(),
+            wrapped: Bytes::from_static(b"w"),
+        }),
     };
     let inline = Head { body: Body::Inline(Bytes::from_static(b"body")), ..Head::default() };
     let entry =
@@ -101,6 +133,7 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         bucket: "b".into(),
         lock: Lock::default(),
         acl: Acl { grants: vec![Grant { grantee: Grantee::AllUsers, permission: Permission::READ }] },
+        encryption: None,
     };
     let marker = Entry { stamp: 4, is_marker: true, ..entry.clone() };
     let history = History { newest: 4, null: Some(0), older: Some(3), marker: Some(marker), last: TAG };
@@ -119,6 +152,8 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         seed(9, &old),
         seed(10, &Container { metadata: text("color"), read: ".r:*,.rlistings".into(), write: "u".into() }),
         seed(11, &User { id: "u".into(), swift_metadata: text("temp-url-key"), ..User::default() }),
+        seed(13, &website()),
+        seed(12, &BucketEncryption { source: KeySource::Gateways, name: String::new() }),
     ]
 }
 

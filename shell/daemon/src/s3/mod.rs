@@ -13,17 +13,22 @@ use crate::size::Size;
 use crate::stop_signals::StopSignals;
 use admin::{Bucket, Caps, Key, Quota, Subuser, User};
 use anyhow::{Context, Result};
-use nacre_gateway::{FirstUser, Gateway, Options};
+use kms::Kms;
+use nacre_gateway::{FirstUser, Gateway, Options, Tls, TlsFiles};
 use nacre_rados::{Config, RadosClient};
 use roles::{Role, RolePolicy};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod admin;
+mod kms;
 mod roles;
+mod shown;
 
 /// The name of the process in a folder.
 pub const GATEWAY: &str = "s3";
@@ -57,6 +62,8 @@ pub enum Command {
     Features,
     /// Policies of roles.
     RolePolicy(Admin<RolePolicy>),
+    /// Keys with which objects are encrypted at rest.
+    Kms(Admin<Kms>),
 }
 
 /// A command that administers a cluster.
@@ -89,6 +96,9 @@ pub struct Serve {
     /// Domain under which buckets are found as `BUCKET.DOMAIN`. May be given several times.
     #[arg(long = "domain", value_name = "NAME")]
     domains: Vec<String>,
+    /// Domain under which buckets are web sites, as `BUCKET.DOMAIN`. May be given several times.
+    #[arg(long = "website-domain", value_name = "NAME")]
+    website_domains: Vec<String>,
     /// Memory for bodies on their way.
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     memory: Size,
@@ -98,6 +108,13 @@ pub struct Serve {
     /// File with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user to create.
     #[arg(long, value_name = "FILE")]
     first_user: Option<PathBuf>,
+    /// File with the certificate to show, and those of the authorities that gave it, in PEM. Connections are
+    /// encrypted then. Changed files are read again, also at SIGHUP.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// File with the certificate's key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Count this many seconds as a day of lifecycle rules, to test rules.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     lc_debug_interval: Option<u64>,
@@ -119,6 +136,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Bucket(it) => (&it.cluster, it.command.asked()),
         Command::Role(it) => (&it.cluster, it.command.asked()),
         Command::RolePolicy(it) => (&it.cluster, it.command.asked()),
+        Command::Kms(it) => (&it.cluster, it.command.asked()),
     };
     let conf = match &cluster.data {
         Some(data) => Layout::open(data)?.0.ceph_conf(),
@@ -161,33 +179,68 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
         listen,
         region: arguments.region.clone(),
         domains: arguments.domains.clone(),
+        website_domains: arguments.website_domains.clone(),
         memory: arguments.memory.0,
         connections_max: CONNECTIONS_MAX,
         grace: Duration::from_secs(arguments.grace),
         first_user: env.map(|path| first_user(&path)).transpose()?,
+        shown: shown::daemon(
+            listen,
+            &arguments.region,
+            if arguments.tls_cert.is_some() { "https" } else { "http" },
+        ),
+        tls: arguments
+            .tls_cert
+            .clone()
+            .zip(arguments.tls_key.clone())
+            .map(|(certificate, key)| TlsFiles { certificate, key }),
         lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
     };
     let config = Config::read(conf, &arguments.name)?;
     nacre_node::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("s3").build()?;
-    runtime.block_on(serve(config, options, lock))
+    let run = folder.map(|(layout, _)| layout.run());
+    runtime.block_on(serve(config, options, lock, run))
 }
 
-async fn serve(config: Config, options: Options, mut lock: Option<LockFile>) -> Result<()> {
+async fn serve(
+    config: Config,
+    options: Options,
+    mut lock: Option<LockFile>,
+    run: Option<PathBuf>,
+) -> Result<()> {
     let mut stop = StopSignals::new()?;
     let client = RadosClient::start(config);
+    let name = options.shown.name.clone();
     let gateway = Gateway::bind(&client, options).await?;
-    tracing::info!("serving S3 at http://{}", gateway.addr()?);
+    let socket = run.map(|dir| shown::admin_socket(&dir, &name, gateway.perf()));
+    let scheme = if gateway.tls().is_some() { "https" } else { "http" };
+    tracing::info!("serving S3 at {scheme}://{}", gateway.addr()?);
+    if let Some(tls) = gateway.tls() {
+        tokio::spawn(reload_at_hangup(tls, signal(SignalKind::hangup())?));
+    }
     if let Some(lock) = &mut lock {
         lock.clear()?;
         lock.write_pid()?;
     }
     gateway.serve(stop.wait()).await;
+    if let Some(socket) = socket {
+        socket.close();
+    }
     tracing::info!("stopped");
     if let Some(lock) = lock {
         lock.remove();
     }
     Ok(())
+}
+
+async fn reload_at_hangup(tls: Arc<Tls>, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        match tls.reload() {
+            Ok(()) => tracing::info!("the certificate was read again"),
+            Err(e) => tracing::warn!("the old certificate stays in use: {e:#}"),
+        }
+    }
 }
 
 fn first_user(path: &Path) -> Result<FirstUser> {

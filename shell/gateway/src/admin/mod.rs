@@ -1,10 +1,11 @@
 //! Administration: what `nacre s3 ...` and the Admin Ops API do, with radosgw's words and JSON.
 //!
-//! Both ask with the parameters of the Admin Ops API. `http` has the API, `users`, `roles` and `buckets` what
-//! is asked for, `shape` the JSON.
+//! Both ask with the parameters of the Admin Ops API. `http` has the API, `users`, `roles`, `keys` and
+//! `buckets` what is asked for, `shape` the JSON.
 
 mod buckets;
 mod http;
+mod keys;
 mod roles;
 mod shape;
 mod swift_keys;
@@ -66,6 +67,9 @@ pub enum Verb {
     RolePolicyGet,
     RolePolicyList,
     RolePolicyRemove,
+    KmsCreate,
+    KmsList,
+    KmsRemove,
     Info,
 }
 
@@ -211,6 +215,9 @@ impl Admin {
             Verb::RolePolicyGet => self.role_policy_get(params).await,
             Verb::RolePolicyList => self.role_policy_list(params).await,
             Verb::RolePolicyRemove => self.role_policy_remove(params).await,
+            Verb::KmsCreate => self.kms_create(params).await,
+            Verb::KmsList => self.kms_list().await,
+            Verb::KmsRemove => self.kms_remove(params).await,
             Verb::Info => self.info().await,
         };
         // A gateway must not go on with what was changed through itself.
