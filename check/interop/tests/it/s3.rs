@@ -116,6 +116,7 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
     let mut access = python(&c, "s3_access.py").unwrap();
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
+    more_through_tls(&c).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
 
@@ -131,6 +132,27 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     run_the_page(&c, "swift.md").unwrap();
     let mut swift = python(&c, "swift.py").unwrap();
     succeed(swift.args([&endpoint(&c).unwrap(), "admin:swift", "geheim"])).unwrap();
+}
+
+/// A second gateway with TLS: the cluster shows both.
+fn more_through_tls(c: &Cluster) -> Result<()> {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shell/gateway/testdata");
+    let file = |name: &str| testdata.join(name).display().to_string();
+    let (certificate, key) = (file("localhost.pem"), file("localhost.key"));
+    let options = ["--tls-cert", &certificate, "--tls-key", &key, "--website-domain", "web.test"];
+    let second = Gateway::start_with(c, &options)?;
+    let mut steps = python(c, "s3_more.py")?;
+    steps.arg(nacre_binary()).arg(c.folder());
+    succeed(steps.arg(second.endpoint.replace("http://", "https://")).arg(&certificate))?;
+
+    wait_until("both gateways to be shown", Duration::from_secs(60), || {
+        Ok(c.run("ceph -s")?.contains("rgw: 2 daemons active (1 hosts, 1 zones)"))
+    })?;
+    let socket = c.run(&format!("find {}/run -name ceph-client.rgw.*.asok", c.folder().display()))?;
+    let counted = c.run(&format!("ceph daemon {} perf dump", socket.trim()))?;
+    let counted: serde_json::Value = serde_json::from_str(&counted)?;
+    ensure!(counted["rgw"]["put"].as_u64() > Some(10), "{counted}");
+    Ok(())
 }
 
 /// Case 1: many writers through two gateways, of which each key gets one.
