@@ -1,7 +1,7 @@
 //! Buckets as web sites, under host names of their own: index and error documents, and redirects.
 //!
-//! A request is carried out as a GET of an object without a signature. So a site shows what may be read without
-//! one.
+//! A request is carried out as a GET of an object without a signature. So a site shows what may be read
+//! without one.
 
 use crate::buckets::Buckets;
 use crate::domains::Domains;
