@@ -13,10 +13,11 @@ use nacre_base::{Name, OsdId, PgId, PoolId, ShardId, Utime};
 use nacre_client::{
     ClientConfig, Completion, Failure, ObjectRequest, Output, Request, RequestId, Standalone,
 };
+use nacre_erasure::profile::{Profile, Settings};
 use nacre_machine::{ReadError, StoreView, given_up};
 use nacre_mon::{Member, Mon, MonAuth, MonConfig};
 use nacre_osd::{MEMORY, Osd, OsdConfig};
-use nacre_proto::maps::OsdMap;
+use nacre_proto::maps::{OsdMap, Pool};
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::{AddrKind, AddrVec, AuthName, EntityAddr, EntityType, Network, ObjectId};
 use nacre_store::testing::{DataBlock, SimDisk, data_blocks, metadata_blocks};
@@ -157,6 +158,25 @@ impl Cluster {
 
     pub fn pool(&mut self, name: &str, pg_num: u32) -> PoolId {
         self.command(&json!({ "prefix": "osd pool create", "pool": name, "pg_num": pg_num }));
+        let id = self.submit(0, Request::lookup_pool(name));
+        match self.wait(0, id) {
+            Ok(Output::Pool(pool)) => pool,
+            other => panic!("no pool {name}: {other:?}"),
+        }
+    }
+
+    /// An erasure-coded pool that allows overwrites. Each OSD may hold one chunk, wherever it is.
+    pub fn erasure_pool(&mut self, name: &str, shards: usize, pg_num: u32) -> PoolId {
+        let m = if shards > 3 { 2 } else { 1 };
+        let k = shards - m;
+        let profile = [format!("k={k}"), format!("m={m}"), "crush-failure-domain=osd".to_string()];
+        self.command(&json!({ "prefix": "osd erasure-code-profile set", "name": name, "profile": profile }));
+        self.command(&json!({
+            "prefix": "osd pool create", "pool": name, "pg_num": pg_num, "pool_type": "erasure",
+            "erasure_code_profile": name,
+        }));
+        let (var, val) = ("allow_ec_overwrites", "true");
+        self.command(&json!({ "prefix": "osd pool set", "pool": name, "var": var, "val": val }));
         let id = self.submit(0, Request::lookup_pool(name));
         match self.wait(0, id) {
             Ok(Output::Pool(pool)) => pool,
@@ -620,17 +640,22 @@ impl Cluster {
         }
         let objects = self.objects(osd).into_iter();
         objects
-            .map(|object| (object.clone(), self.content_of(osd, &object).expect("it was listed")))
+            .map(|(shard, object)| {
+                let content = self.content_of(osd, shard, &object).expect("it was listed");
+                // Several shards of one object would take each other's place.
+                let name = if shard.0 >= UNDO_SHARDS { undo_name(shard, &object) } else { object };
+                (name, content)
+            })
             .collect()
     }
 
     /// Names of clients' objects on a running OSD. An OSD with corrupt metadata that cannot list them serves
     /// no placement group, or the missing objects would show.
-    pub fn objects(&self, osd: usize) -> Vec<ObjectId> {
+    pub fn objects(&self, osd: usize) -> Vec<(ShardId, ObjectId)> {
         let store = self.world.node(self.osds[osd]).store.as_ref().expect("a running OSD has a store");
         let mut objects = Vec::new();
-        let walk = store.object_walk((ShardId::NONE, &ObjectId::min()), &mut |_, object| {
-            objects.push(object.clone());
+        let walk = store.object_walk((ShardId::NONE, &ObjectId::min()), &mut |shard, object| {
+            objects.push((shard, object.clone()));
             true
         });
         match walk {
@@ -643,11 +668,11 @@ impl Cluster {
     }
 
     /// None if the OSD does not have the object.
-    pub fn content_of(&self, osd: usize, object: &ObjectId) -> Option<Content> {
+    pub fn content_of(&self, osd: usize, shard: ShardId, object: &ObjectId) -> Option<Content> {
         let node = self.world.node(self.osds[osd]);
         let store = node.store.as_ref().expect("a running OSD has a store");
         let disk = node.disk.as_ref().expect("an OSD has a disk");
-        let id = StoredId::Object(object.clone());
+        let id = StoredId::object(shard, object.clone());
         let size = store.stat(&id).expect("readable")?.size;
         let plan = store.plan_read(&id, &[(0, size)]).expect("readable");
         let data = plan.run(disk).map(|parts| parts.concat());
@@ -658,7 +683,7 @@ impl Cluster {
             true
         });
         walk.expect("readable");
-        Some(Content { data, attrs, omap, header: store.omap_header(&id).expect("readable") })
+        Some(Content { shard, data, attrs, omap, header: store.omap_header(&id).expect("readable") })
     }
 
     fn osd_map(&self) -> Arc<OsdMap> {
@@ -714,7 +739,10 @@ impl Cluster {
                 }
             }
         }
-        for pool in map.pool_ids() {
+        for pool in map.pool_ids().filter(|pool| map.pool(*pool).is_some_and(Pool::is_erasure)) {
+            self.check_shards(&map, pool, &all)?;
+        }
+        for pool in map.pool_ids().filter(|pool| map.pool(*pool).is_some_and(|pool| !pool.is_erasure())) {
             let mut expected: BTreeMap<PgId, (usize, BTreeMap<&ObjectId, &Content>)> = BTreeMap::new();
             for pg in map.pgs(pool) {
                 for osd in map.pg_to_up_acting(pg).acting.iter().map(|osd| osd.index()) {
@@ -737,6 +765,55 @@ impl Cluster {
         self.check_stores()
     }
 
+    /// Members of an erasure-coded pool have the shards of their places and the same metadata, parity is that
+    /// of the data, and nothing is kept for undoing writes.
+    fn check_shards(
+        &self,
+        map: &OsdMap,
+        pool: PoolId,
+        all: &[BTreeMap<ObjectId, Content>],
+    ) -> Result<(), String> {
+        let name = &map.pool(pool).expect("it is one of them").erasure_code_profile;
+        let mut settings = Settings(map.erasure_code_profiles[name].clone());
+        let profile = Profile::new(&mut settings).map_err(|error| error.text)?;
+        let code = profile.code();
+        for pg in map.pgs(pool) {
+            let acting = map.pg_to_up_acting(pg).acting;
+            let in_pg = |o: &&ObjectId| o.pool == pool && map.hash_to_pg(pool, o.hash) == Some(pg);
+            let osds = || acting.iter().filter(|osd| osd.is_some()).map(|osd| osd.index());
+            let names: BTreeSet<&ObjectId> = osds().flat_map(|osd| all[osd].keys().filter(in_pg)).collect();
+            for object in names {
+                let wrong = |why: &str| Err(format!("pg {pg} on {acting:?}: {object}: {why}"));
+                let of = |osd: usize| all[osd].get(object);
+                let Some(contents) = osds().map(of).collect::<Option<Vec<&Content>>>() else {
+                    return wrong("a member does not have it");
+                };
+                let (first, size) = (contents[0], contents[0].data.as_ref().map_or(0, Vec::len));
+                let is_at_place = |(at, content): (usize, &&Content)| content.shard.0 as usize == at;
+                if contents.len() != code.shards() || !contents.iter().enumerate().all(is_at_place) {
+                    return wrong("a shard is missing, or at another's place");
+                }
+                if contents.iter().any(|c| (&c.attrs, &c.omap) != (&first.attrs, &first.omap)) {
+                    return wrong("its metadata differs");
+                }
+                let data: Option<Vec<&[u8]>> = (0..code.data_shards())
+                    .map(|part| contents[code.data_shard(part)].data.as_deref().ok())
+                    .collect();
+                let Some(data) = data.filter(|data| data.iter().all(|shard| shard.len() == size)) else {
+                    return wrong("its shards differ in size, or cannot be read");
+                };
+                for shard in code.parities() {
+                    let mut parity = vec![0; size];
+                    code.encode(&data, shard, &mut parity);
+                    if contents[shard].data.as_deref() != Ok(&parity[..]) {
+                        return wrong(&format!("shard {shard} is not the parity of its data"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Each store passes its own consistency check.
     pub fn check_stores(&self) -> Result<(), String> {
         let is_sound = |osd: &usize| !self.purged.contains(osd) && self.corrupted != Some(*osd);
@@ -752,10 +829,19 @@ impl Cluster {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
+    pub shard: ShardId,
     pub data: Result<Vec<u8>, ReadError>,
     pub attrs: BTreeMap<Name, Bytes>,
     pub omap: BTreeMap<Name, Bytes>,
     pub header: Bytes,
+}
+
+/// Copies for undoing writes have shard numbers from here on.
+const UNDO_SHARDS: i8 = 64;
+
+/// A name that no object has: such a copy is no shard of the placement group.
+fn undo_name(shard: ShardId, object: &ObjectId) -> ObjectId {
+    ObjectId { name: format!("undo {} {object}", shard.0).as_str().into(), ..object.clone() }
 }
 
 fn disk(world: &mut World, len: u64, log_len: Option<u64>, n: u8) -> Option<Arc<SimDisk>> {

@@ -249,10 +249,10 @@ impl Run<'_> {
             return Err("OSDs do not store the same objects".into());
         }
         let numbers: BTreeMap<String, u64> = (0..self.outage.objects).map(|n| (name(n), n)).collect();
-        for object in objects {
-            let here = self.c.content_of(0, &object);
+        for (shard, object) in objects {
+            let here = self.c.content_of(0, shard, &object);
             for osd in 1..OSDS {
-                if self.c.content_of(osd, &object) != here {
+                if self.c.content_of(osd, shard, &object) != here {
                     return Err(format!("{object} differs between osd.0 and osd.{osd}"));
                 }
             }

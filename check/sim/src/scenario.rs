@@ -34,6 +34,8 @@ const STRAYS_GONE: Duration = Duration::from_secs(60);
 const ADMIN: usize = 0;
 const POOLS_MAX: usize = 3;
 const ADDED_MAX: usize = 2;
+/// Of the erasure-coded pool, if there is one.
+const SHARDS_MAX: usize = 4;
 
 pub fn run_seed(seed: Seed, print: bool) -> Outcome {
     run_script(&Script::draw(seed.0), print)
@@ -92,6 +94,8 @@ struct Run {
     /// OSDs that are purged at the end, if still out.
     leaving: BTreeSet<usize>,
     added: usize,
+    /// Shards of objects in the erasure-coded pool; zero if there is none.
+    shards: usize,
     elections: Elections,
     /// Hosts in each rack.
     per_rack: usize,
@@ -123,6 +127,7 @@ impl Run {
             reweighted: BTreeSet::new(),
             leaving: BTreeSet::new(),
             added: 0,
+            shards: 0,
             elections: Elections::default(),
             per_rack: shape.per_rack,
             clocks: BTreeMap::new(),
@@ -215,6 +220,12 @@ impl Run {
             c.command(&json!({ "prefix": "config set", "who": "global", "name": name, "value": value }));
         }
         self.pools.push(c.pool("pool0", 4));
+        if script.shape.erasure {
+            let pool = c.erasure_pool("coded", script.shape.osds.min(SHARDS_MAX), 2);
+            self.shards = script.shape.osds.min(SHARDS_MAX);
+            self.workload.note_without_omap(pool);
+            self.pools.push(pool);
+        }
         c.world.network.loss = script.shape.loss;
         if let Some(slow) = script.shape.slow_osd {
             c.world.disk_latency[c.osds[slow].0] = (Duration::from_millis(2), Duration::from_millis(30));
@@ -533,7 +544,9 @@ impl Run {
                 .collect::<BTreeSet<_>>()
                 .len()
         };
-        while hosts(&self.out, self.c.osds.len()) < 3 {
+        let shards = self.shards;
+        let too_few = |out: &BTreeSet<usize>, osds: usize| hosts(out, osds) < 3 || osds - out.len() < shards;
+        while too_few(&self.out, self.c.osds.len()) {
             let Some(osd) = self.out.pop_first() else { break };
             self.command(json!({ "prefix": "osd in", "ids": [osd.to_string()] }), Then::Nothing);
         }

@@ -133,6 +133,8 @@ pub struct Shape {
     pub osdmaps: u64,
     /// `osd_backoff_on_peering`.
     pub backoff_on_peering: bool,
+    /// There is an erasure-coded pool beside the others.
+    pub erasure: bool,
     pub auth: Auth,
     /// `auth_service_ticket_ttl` in seconds; 0: the default. Rotating keys change as often.
     pub ticket_ttl: u64,
@@ -250,7 +252,9 @@ impl Script {
         let rng = &mut Rng::new(seed ^ 0x5c21_97b0_0000_0000);
         // From a generator of its own: a seed's faults stay what they were before this option.
         let backoff_on_peering = Rng::new(seed ^ 0x0bac_c0ff_0000_0000).chance(350);
-        let shape = Shape { backoff_on_peering, ..Shape::draw(rng) }.with_sessions(seed).with_options(seed);
+        let erasure = Rng::new(seed ^ 0xe2a5_0000_0000_0000).chance(420);
+        let shape = Shape { backoff_on_peering, erasure, ..Shape::draw(rng) };
+        let shape = shape.with_sessions(seed).with_options(seed);
         // Likewise.
         let host_rng = &mut Rng::new(seed ^ 0x4057_5000_0000_0000);
         let of_hosts = host_rng.chance(250);
@@ -292,7 +296,9 @@ impl Script {
         }
         // Likewise.
         let upgrade_rng = &mut Rng::new(seed ^ 0x0b9a_de00_0000_0000);
-        let shape = Shape { old_release: upgrade_rng.chance(60), ..shape };
+        let old_release = upgrade_rng.chance(60);
+        // Older OSDs cannot hold such a pool.
+        let shape = Shape { old_release, erasure: shape.erasure && !old_release, ..shape };
         if shape.old_release {
             steps.extend(draw_upgrade(upgrade_rng, &shape, end));
         }
@@ -458,7 +464,7 @@ impl Display for Script {
             &self.shape;
         let Shape { wal_kib, pg_log_entries, disk_mib, memory_kib, osdmaps, backoff_on_peering, .. } =
             &self.shape;
-        let Shape { auth, ticket_ttl, old_release, frames, resets, options, .. } = &self.shape;
+        let Shape { auth, ticket_ttl, old_release, frames, resets, options, erasure, .. } = &self.shape;
         writeln!(f, "seed {:#x}\nmons {mons}\nosds {osds}\nper-host {per_host}", self.seed)?;
         if *per_rack > 0 {
             writeln!(f, "per-rack {per_rack}")?;
@@ -492,6 +498,9 @@ impl Display for Script {
         }
         if *backoff_on_peering {
             writeln!(f, "backoff-on-peering 1")?;
+        }
+        if *erasure {
+            writeln!(f, "erasure 1")?;
         }
         if *auth == Auth::None {
             writeln!(f, "auth none")?;
@@ -632,6 +641,7 @@ impl FromStr for Script {
                 "memory-kib" => shape.memory_kib = number,
                 "osdmaps" => shape.osdmaps = number,
                 "backoff-on-peering" => shape.backoff_on_peering = number > 0,
+                "erasure" => shape.erasure = number > 0,
                 "ticket-ttl" => shape.ticket_ttl = number,
                 "old-release" => shape.old_release = number > 0,
                 "frames" => shape.frames = number > 0,

@@ -40,6 +40,7 @@ pub fn shrink(script: &Script, mut tell: impl FnMut(&Script, &str)) -> Script {
         |s: &mut Script| s.shape.clock_skew = 0,
         |s: &mut Script| s.shape.mons = 1,
         |s: &mut Script| s.shape.backoff_on_peering = false,
+        |s: &mut Script| s.shape.erasure = false,
         |s: &mut Script| s.shape.resets = 0,
         |s: &mut Script| s.shape.frames = false,
         |s: &mut Script| s.shape.ticket_ttl = 0,

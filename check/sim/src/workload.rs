@@ -7,7 +7,7 @@ use nacre_base::{Name, PoolId, Rng, SnapId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest, Output, Request, RequestId, RequestKind};
 use nacre_proto::types::{Op, op_flags};
 use nacre_wire::from_slice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Clients that may write. The one after them, if there is one, may only read.
 pub const WRITERS: usize = 2;
@@ -44,6 +44,8 @@ pub struct Workload {
     /// Removed snapshots, and since when they may be trimmed.
     removed: BTreeMap<PoolId, BTreeMap<u64, u64>>,
     snap_requests: Vec<SnapRequest>,
+    /// Pools whose objects have no omap.
+    without_omap: BTreeSet<PoolId>,
     /// A write that the reader tries: it must be refused.
     forbidden: Option<RequestId>,
     /// Objects that fill disks: how many were written, and how many shall be.
@@ -63,12 +65,18 @@ impl Workload {
             contexts: BTreeMap::new(),
             removed: BTreeMap::new(),
             snap_requests: Vec::new(),
+            without_omap: BTreeSet::new(),
             forbidden: None,
             fillers: 0,
             fillers_wanted: 0,
             written: 0,
             answered: 0,
         }
+    }
+
+    /// Objects of this pool have no omap.
+    pub fn note_without_omap(&mut self, pool: PoolId) {
+        self.without_omap.insert(pool);
     }
 
     fn tick(&mut self) -> u64 {
@@ -201,7 +209,9 @@ impl Workload {
         self.written += 1;
         let word = Bytes::from(format!("<{}>", self.written));
         let snaps = self.contexts.get(&pool).map_or(&[][..], |context| &context.snaps);
+        let no_omap = self.without_omap.contains(&pool);
         match self.rng.below(20) {
+            6 | 12 if no_omap => Action::Append(word),
             0 => Action::WriteFull(word),
             1..=3 => Action::Append(word),
             4 => Action::Write(self.rng.below(20), word),
