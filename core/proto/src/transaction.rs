@@ -127,6 +127,12 @@ pub enum Change {
         offset: u64,
         data: Bytes,
     },
+    /// Changes each byte to its XOR with that of `data`; what does not exist yet is zeros. For parity of
+    /// erasure-coded pools, whose old bytes need not be read before this is durable.
+    Xor {
+        offset: u64,
+        data: Bytes,
+    },
     /// Makes the range read as zeros and gives its space back; grows the size if it ends beyond.
     Zero {
         offset: u64,
@@ -213,7 +219,7 @@ impl Transaction {
     pub fn payload_len(&self) -> usize {
         let pairs = |map: &BTreeMap<Name, Bytes>| map.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
         let of = |change: &Change| match change {
-            Change::Write { data, .. } => data.len(),
+            Change::Write { data, .. } | Change::Xor { data, .. } => data.len(),
             Change::SetAttrs(map) | Change::OmapSet(map) => pairs(map),
             Change::OmapRemove(keys) => keys.iter().map(Name::len).sum(),
             Change::OmapSetHeader(data) => data.len(),
@@ -224,12 +230,15 @@ impl Transaction {
 
     /// Bytes of data that are written, attributes and omaps not counted.
     pub fn data_len(&self) -> usize {
-        let of = |change: &Change| if let Change::Write { data, .. } = change { data.len() } else { 0 };
+        let of = |change: &Change| match change {
+            Change::Write { data, .. } | Change::Xor { data, .. } => data.len(),
+            _ => 0,
+        };
         self.changes.iter().map(|(_, change)| of(change)).sum()
     }
 
     /// Encodes with the written data beside, not inside, so that a frame can carry it uncopied:
-    /// `data` gets the payloads of all `Write`s, back to back.
+    /// `data` gets the payloads of all `Write`s and `Xor`s, back to back.
     pub fn encode_split(&self, out: &mut Vec<u8>, data: &mut Vec<Bytes>) {
         versioned(out, 1, 1, |out| {
             (self.changes.len() as u32).encode(out);
@@ -392,7 +401,26 @@ fn encode_change(change: &Change, out: &mut Vec<u8>, written: &mut Vec<Bytes>) {
             from.encode(out);
             (blocks.start, blocks.end).encode(out);
         }
+        Change::Xor { offset, data } => {
+            out.push(14);
+            offset.encode(out);
+            (data.len() as u64).encode(out);
+            written.push(data.clone());
+        }
     }
+}
+
+/// Where a change of bytes begins, and the bytes, which are beside.
+fn decode_data(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<(u64, Bytes), DecodeError> {
+    let (offset, len) = <(u64, u64)>::decode(r)?;
+    let left = written.len() - *at;
+    if len > left as u64 {
+        return Err(DecodeError::Short { needed: len as usize, left });
+    }
+    let data = written.slice(*at..*at + len as usize);
+    *at += len as usize;
+    ends(offset, len)?;
+    Ok((offset, data))
 }
 
 /// The store adds the two, so the sum must not overflow.
@@ -407,15 +435,7 @@ fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<
     Ok(match u8::decode(r)? {
         0 => Change::Touch,
         1 => {
-            let offset = u64::decode(r)?;
-            let len = u64::decode(r)?;
-            let left = written.len() - *at;
-            if len > left as u64 {
-                return Err(DecodeError::Short { needed: len as usize, left });
-            }
-            let data = written.slice(*at..*at + len as usize);
-            *at += len as usize;
-            ends(offset, len)?;
+            let (offset, data) = decode_data(r, written, at)?;
             Change::Write { offset, data }
         }
         2 => {
@@ -439,6 +459,10 @@ fn decode_change(r: &mut Reader<'_>, written: &Bytes, at: &mut usize) -> Result<
                 return Err(DecodeError::BadValue { what: "end of a change", value: end.into() });
             }
             Change::CloneBlocks { from, blocks: start..end }
+        }
+        14 => {
+            let (offset, data) = decode_data(r, written, at)?;
+            Change::Xor { offset, data }
         }
         value => return Err(DecodeError::BadValue { what: "change kind", value: value.into() }),
     })
@@ -469,6 +493,7 @@ mod tests {
             Change::CloneFrom(StoredId::meta("super")),
             Change::CloneBlocks { from: StoredId::meta("super"), blocks: 3..7 },
             Change::Write { offset: 0, data: Bytes::from_static(b"world") },
+            Change::Xor { offset: 7, data: Bytes::from_static(b"delta") },
             Change::Remove,
         ] {
             txn.push(id(), change);
@@ -484,7 +509,7 @@ mod tests {
         }
         let (mut out, mut data) = (Vec::new(), Vec::new());
         txn.encode_split(&mut out, &mut data);
-        assert_eq!(data, ["hello", "world"]);
+        assert_eq!(data, ["hello", "world", "delta"]);
         let data = Bytes::from(data.concat());
         let back = Transaction::decode_split(&mut Reader::new(&out), &data).unwrap();
         assert_eq!(back, txn);

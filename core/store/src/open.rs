@@ -490,7 +490,7 @@ impl Recovery {
                 } else if let Some(under) = self.inline.get(&base.block) {
                     content = ranges
                         .iter()
-                        .fold(under.clone(), |c, range| c.patched(range.at.into(), &range.bytes));
+                        .fold(under.clone(), |c, range| c.patched(range.at.into(), &range.bytes, range.over));
                 }
             }
             self.inline.insert(*block, content);

@@ -87,7 +87,7 @@ impl Store {
             };
             looked = Some((id, slot));
             match change {
-                Change::Write { offset, data } => {
+                Change::Write { offset, data } | Change::Xor { offset, data } => {
                     let end = offset.saturating_add(data.len() as u64);
                     too_big(id, end)?;
                     blocks = end.div_ceil(block_len) - offset / block_len;

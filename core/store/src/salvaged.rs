@@ -5,7 +5,7 @@
 //! tells it from a whole block, from a corrupt one, and from one that was condemned (`Store::open`).
 
 use crate::BLOCK;
-use crate::content::{PatchRange, decode_ranges, put_over, put_ranges};
+use crate::content::{Over, PatchRange, decode_ranges, put_over, put_ranges};
 use bytes::Bytes;
 use nacre_wire::{Reader, crc32c};
 
@@ -50,7 +50,7 @@ pub(crate) fn list(parts: &[PatchRange]) -> (Vec<u8>, u32) {
     for part in parts {
         let len = part.bytes.len().min(left.saturating_sub(RANGE_COST));
         if len > 0 {
-            fitting.push(PatchRange { at: part.at, bytes: part.bytes.slice(..len) });
+            fitting.push(PatchRange { bytes: part.bytes.slice(..len), ..part.clone() });
             left -= RANGE_COST + len;
         }
     }
@@ -77,18 +77,22 @@ fn from_list(bytes: &[u8]) -> Option<Vec<PatchRange>> {
     if rest.iter().any(|byte| *byte != 0) {
         return None;
     }
-    decode_ranges(&mut Reader::new(ranges)).ok()
+    let parts = decode_ranges(&mut Reader::new(ranges)).ok()?;
+    parts.iter().all(|part| part.over == Over::Replace).then_some(parts)
 }
 
-/// These parts with others over them.
+/// These parts with others over them. What is XORed into unknown bytes stays unknown.
 pub(crate) fn joined(parts: Vec<PatchRange>, over: &[PatchRange]) -> Vec<PatchRange> {
-    over.iter().fold(parts, |parts, range| put_over(&parts, range.at.into(), &range.bytes))
+    over.iter().fold(parts, |parts, range| match range.over {
+        Over::Replace => put_over(&parts, range.at.into(), &range.bytes),
+        Over::Xor => parts.iter().map(|part| part.xored(range)).collect(),
+    })
 }
 
 /// All bytes of the block, if the parts are all of them.
 pub(crate) fn whole(parts: &[PatchRange]) -> Option<&Bytes> {
     match parts {
-        [all] if all.bytes.len() == BLOCK => Some(&all.bytes),
+        [all] if all.bytes.len() == BLOCK && all.over == Over::Replace => Some(&all.bytes),
         _ => None,
     }
 }
@@ -99,7 +103,7 @@ mod tests {
     use nacre_base::Rng;
 
     fn part(at: u16, bytes: &[u8]) -> PatchRange {
-        PatchRange { at, bytes: Bytes::copy_from_slice(bytes) }
+        PatchRange { at, bytes: Bytes::copy_from_slice(bytes), over: Over::Replace }
     }
 
     #[test]
@@ -115,6 +119,15 @@ mod tests {
             let (bytes, crc) = list(&parts);
             assert_eq!((bytes.len(), look(&bytes, crc)), (BLOCK, BlockState::Salvaged(parts)));
         }
+    }
+
+    #[test]
+    fn what_is_xored_into_unknown_bytes_stays_unknown() {
+        let xor = |at: u16, bytes: &[u8]| PatchRange { over: Over::Xor, ..part(at, bytes) };
+        let known = vec![part(10, &[1; 10]), part(30, &[2; 10])];
+        let both = joined(known, &[xor(15, &[3; 20]), part(38, &[9; 4]), xor(40, &[1; 1])]);
+        let first = part(10, &[1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+        assert_eq!(both, [first, part(30, &[1, 1, 1, 1, 1, 2, 2, 2, 9, 9, 8, 9])]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::blocks::Blocks;
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::compaction::CompactionState;
-use crate::content::{Base, Content, PatchRange};
+use crate::content::{Base, Content, Over, PatchRange};
 use crate::deferred::Deferred;
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError};
@@ -589,7 +589,8 @@ impl Store {
         }
         match change {
             Change::Touch => self.step(planning, id, Op::Touch),
-            Change::Write { offset, data } => self.plan_write(planning, id, offset, &data),
+            Change::Write { offset, data } => self.plan_write(planning, id, offset, &data, Over::Replace),
+            Change::Xor { offset, data } => self.plan_write(planning, id, offset, &data, Over::Xor),
             Change::Zero { offset, len } => {
                 self.plan_zero(planning, id, offset, offset + len);
                 if len > 0 && offset + len > self.size_of(id) {
@@ -661,7 +662,7 @@ impl Store {
         self.index.count_blocks(id, placed, ownerless.len() - before);
     }
 
-    fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes) {
+    fn plan_write(&mut self, planning: &mut Planning, id: &StoredId, offset: u64, data: &Bytes, over: Over) {
         if data.is_empty() {
             return self.step(planning, id, Op::Touch);
         }
@@ -672,7 +673,8 @@ impl Store {
             || planning.inline_len + data.len() > self.geometry.log_blocks as usize * BLOCK / 8;
         // What is large and fills its blocks goes to the device as it is.
         let (whole, end_whole) = (offset.div_ceil(block_len), end / block_len);
-        let whole = if is_large && whole < end_whole { whole..end_whole } else { 0..0 };
+        let replaces = over == Over::Replace;
+        let whole = if is_large && replaces && whole < end_whole { whole..end_whole } else { 0..0 };
         let object = self.index.get(id).cloned();
         let size = object.as_ref().map_or(0, |object| object.size);
         let mut contents = SmallList::new();
@@ -681,7 +683,7 @@ impl Store {
             let start = at * block_len;
             let (from, to) = (offset.max(start), end.min(start + block_len));
             let old = object.as_ref().and_then(|object| object.blocks.get(at as u32));
-            contents.push((at as u32, self.content(old, (from - start) as usize, part(from, to))));
+            contents.push((at as u32, self.content(old, (from - start) as usize, part(from, to), over)));
         }
         drop(object); // or the index would have to copy it
         if !contents.is_empty() {
@@ -713,7 +715,7 @@ impl Store {
             let at = (from / block_len) as u32;
             let old = self.index.get(id)?.blocks.get(at)?;
             let zeros = Bytes::from(vec![0; (to - from) as usize]);
-            Some((at, self.content(Some(old), (from % block_len) as usize, zeros)))
+            Some((at, self.content(Some(old), (from % block_len) as usize, zeros, Over::Replace)))
         });
         let contents: SmallList<_> = contents.collect();
         if !contents.is_empty() {
@@ -721,9 +723,9 @@ impl Store {
         }
     }
 
-    /// What a block holds after `bytes` were written into it from `from` on.
-    fn content(&self, old: Option<u32>, from: usize, bytes: Bytes) -> Content {
-        if bytes.len() == BLOCK {
+    /// What a block holds after `bytes` were written or XORed into it from `from` on.
+    fn content(&self, old: Option<u32>, from: usize, bytes: Bytes, over: Over) -> Content {
+        if bytes.len() == BLOCK && over == Over::Replace {
             return Content::Whole(bytes);
         }
         match old {
@@ -733,10 +735,10 @@ impl Store {
                 Content::Whole(whole.into())
             }
             Some(base) => match self.pending.get(&base) {
-                Some(pending) => pending.content.patched(from, &bytes),
+                Some(pending) => pending.content.patched(from, &bytes, over),
                 // What stays in memory must not hold on to the frame that it came in.
                 None => {
-                    let range = PatchRange { at: from as u16, bytes: Bytes::copy_from_slice(&bytes) };
+                    let range = PatchRange { at: from as u16, bytes: Bytes::copy_from_slice(&bytes), over };
                     let base = Base { block: base, crc: self.blocks.table[base].crc };
                     Content::Patch { base, ranges: vec![range] }
                 }

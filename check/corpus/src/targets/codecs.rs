@@ -327,6 +327,7 @@ pub fn transaction_seeds() -> Vec<Vec<u8>> {
         txn.push(id.clone(), Change::OmapSetHeader(Bytes::from_static(b"header")));
         txn.push(id.clone(), Change::CloneFrom(ids[0].clone()));
         txn.push(id.clone(), Change::CloneBlocks { from: ids[0].clone(), blocks: 1..9 });
+        txn.push(id.clone(), Change::Xor { offset: 4090, data: Bytes::from_static(b"delta") });
         txn.push(id.clone(), Change::Remove);
     }
     let each =

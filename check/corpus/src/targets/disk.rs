@@ -83,7 +83,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         txn.push(id.clone(), Change::OmapSet(pairs()));
         txn.push(id.clone(), Change::SetAttrs(pairs()));
         txn.push(StoredId::meta("d"), Change::CloneFrom(id.clone()));
-        txn.push(id, Change::Zero { offset: 10, len: 5000 });
+        txn.push(id.clone(), Change::Zero { offset: 10, len: 5000 });
+        txn.push(id, Change::Xor { offset: u64::from(i) * 2000, data: Bytes::from(vec![i + 1; 100]) });
         store.submit(txn).expect("it is small");
         if i == 2 || i == 5 {
             store.request_checkpoint();

@@ -320,7 +320,9 @@ impl Pg {
 /// Whether objects are no larger afterwards than any primary lets them be.
 fn sizes_are_possible(op: &RepOp) -> bool {
     let end = |change: &Change| match change {
-        Change::Write { offset, data } => offset.saturating_add(data.len() as u64),
+        Change::Write { offset, data } | Change::Xor { offset, data } => {
+            offset.saturating_add(data.len() as u64)
+        }
         Change::Zero { offset, len } => offset.saturating_add(*len),
         Change::Truncate { size } => *size,
         _ => 0,

@@ -83,6 +83,12 @@ impl MemStore {
                     record.data.resize(record.data.len().max(end), 0);
                     record.data[start..end].copy_from_slice(data);
                 }
+                // Bytes that are damaged stay so.
+                Change::Xor { offset, data } => {
+                    let (start, end) = (*offset as usize, *offset as usize + data.len());
+                    record.data.resize(record.data.len().max(end), 0);
+                    record.data[start..end].iter_mut().zip(data).for_each(|(to, byte)| *to ^= byte);
+                }
                 Change::Zero { offset, len } => {
                     let (start, end) = (*offset as usize, (*offset + *len) as usize);
                     record.data.resize(record.data.len().max(end), 0);

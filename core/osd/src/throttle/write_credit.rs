@@ -222,7 +222,7 @@ pub fn bytes_for(txn: &Transaction) -> u64 {
         2 * pairs.iter().map(|(key, value)| (key.len() + value.len()) as u64 + 64).sum::<u64>()
     };
     let of = |change: &Change| match change {
-        Change::Write { offset, data } => {
+        Change::Write { offset, data } | Change::Xor { offset, data } => {
             let blocks = (offset + data.len() as u64).div_ceil(BLOCK) - offset / BLOCK;
             blocks * (BLOCK + 64)
         }

@@ -151,7 +151,7 @@ pub fn acts_of(txn: &Transaction, own: &ObjectId) -> Vec<Acts> {
         }
         let acts = &mut all.last_mut().expect("just pushed").acts;
         match change {
-            Change::Write { offset, data } => {
+            Change::Write { offset, data } | Change::Xor { offset, data } => {
                 acts.push(Act::Data { offset: *offset, len: data.len() as u64 })
             }
             Change::Zero { offset, len } => acts.push(Act::Data { offset: *offset, len: *len }),

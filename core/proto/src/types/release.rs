@@ -16,7 +16,7 @@ pub mod cluster_format {
     pub const LATENCIES: u32 = 2;
     /// Monitors keep which OSDs are being removed (`ceph orch osd rm`).
     pub const OSD_REMOVALS: u32 = 2;
-    /// OSDs hold shards of erasure-coded pools.
+    /// OSDs hold shards of erasure-coded pools, and change parity by what changed in data (`Change::Xor`).
     pub const ERASURE_POOLS: u32 = 2;
     /// Monitors agree on file systems and their metadata servers.
     pub const FILE_SYSTEMS: u32 = 2;

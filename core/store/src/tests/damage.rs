@@ -156,6 +156,25 @@ fn writes_to_a_corrupt_block_are_readable_afterwards() {
 }
 
 #[test]
+fn bytes_xored_into_a_corrupt_block_stay_unknown_unless_they_were_written_there() {
+    let (disk, mut store) = with_damage(1, false);
+    let xor = |store: &mut Store, offset, data: &'static [u8]| {
+        let mut txn = Transaction::new();
+        txn.push(StoredId::meta("a"), Change::Xor { offset, data: Bytes::from_static(data) });
+        store.submit(txn).unwrap();
+        settle(store, &disk);
+    };
+    xor(&mut store, 4096, &[7; 4096]);
+    write(&mut store, &disk, "a", 5000, &[1, 2, 3]);
+    xor(&mut store, 4990, &[1; 12]);
+    let known = [(5000, Bytes::from_static(&[0, 3, 3]))];
+    let mut store = in_every_state(&disk, store, &|store| assert_eq!(known_of(store, &disk), known));
+    xor(&mut store, 5001, &[3; 10]);
+    let known = [(5000, Bytes::from_static(&[0, 0, 0]))];
+    in_every_state(&disk, store, &|store| assert_eq!(known_of(store, &disk), known));
+}
+
+#[test]
 fn corruption_in_salvaged_extents_is_a_read_error() {
     let (disk, mut store) = with_damage(1, false);
     write(&mut store, &disk, "a", 5000, b"new");

@@ -42,6 +42,12 @@ impl Model {
         match change {
             Change::Touch => {}
             Change::Write { offset, data } => write(&mut object.data, *offset, data),
+            Change::Xor { offset, data } => {
+                let (start, end) = (*offset as usize, *offset as usize + data.len());
+                let size = object.data.len().max(if data.is_empty() { 0 } else { end });
+                object.data.resize(size, 0);
+                object.data[start.min(size)..end.min(size)].iter_mut().zip(data).for_each(|(to, b)| *to ^= b);
+            }
             Change::Zero { offset, len } => write(&mut object.data, *offset, &vec![0; *len as usize]),
             Change::Truncate { size } => object.data.resize(*size as usize, 0),
             Change::Remove => unreachable!("it was dealt with above"),
@@ -246,7 +252,12 @@ impl Source {
             1..=6 => {
                 let offset = self.place();
                 let len = if self.rng.chance(500) { self.rng.below(300) } else { self.place() };
-                Change::Write { offset, data: self.bytes(len) }
+                let data = self.bytes(len);
+                if self.rng.chance(300) {
+                    Change::Xor { offset, data }
+                } else {
+                    Change::Write { offset, data }
+                }
             }
             // Appends, as logs do.
             7 | 8 => {

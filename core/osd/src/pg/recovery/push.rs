@@ -701,7 +701,9 @@ pub fn metas_after(
         }
         let meta = slot.get_or_insert_default();
         match change {
-            Change::Write { offset, data } => meta.size = meta.size.max(offset + data.len() as u64),
+            Change::Write { offset, data } | Change::Xor { offset, data } => {
+                meta.size = meta.size.max(offset + data.len() as u64);
+            }
             Change::Zero { offset, len } => meta.size = meta.size.max(offset + len),
             Change::Truncate { size } => meta.size = *size,
             Change::SetAttrs(attrs) => meta.attrs.extend(attrs.iter().map(|(k, v)| (k.clone(), v.clone()))),
