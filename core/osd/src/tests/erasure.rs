@@ -10,23 +10,23 @@ use nacre_proto::types::{Extent, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-fn erasure(seed: u64, osds: usize, k: u8, m: u8, pg_num: u32) -> World {
+pub(super) fn erasure(seed: u64, osds: usize, k: u8, m: u8, pg_num: u32) -> World {
     let mut w = World::new(seed, osds, k + m, k, pg_num);
     w.make_erasure(k, m);
     w.run_until("clean", World::all_clean);
     w
 }
-fn write_at(offset: u64, data: Vec<u8>) -> Vec<Op> {
+pub(super) fn write_at(offset: u64, data: Vec<u8>) -> Vec<Op> {
     vec![Op::Write { extent: Extent::new(offset, data.len() as u64), data: data.into() }]
 }
-fn bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
+pub(super) fn bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
     (0..len).map(|_| rng.below(255) as u8 + 1).collect()
 }
-fn content(w: &mut World, name: &str) -> Vec<u8> {
+pub(super) fn content(w: &mut World, name: &str) -> Vec<u8> {
     w.run_ops(name, read()).ops[0].data.to_vec()
 }
 /// What is stored for undoing writes, on all disks.
-fn undo_copies(w: &World) -> usize {
+pub(super) fn undo_copies(w: &World) -> usize {
     let is_undo = |id: &&StoredId| matches!(id, StoredId::Shard(ShardId(64..), _));
     let running = w.nodes.iter().filter(|node| node.osd.is_some());
     running.map(|node| node.view.records.keys().filter(is_undo).count()).sum()

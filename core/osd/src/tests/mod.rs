@@ -15,6 +15,7 @@ mod lost;
 mod memory;
 mod merges;
 mod moves;
+mod parity_deltas;
 mod parts;
 mod peering;
 mod query;

@@ -18,7 +18,7 @@ use nacre_proto::messages::{
     BackoffOp, Config, DaemonMsg, Envelope, ImageWork, Latencies, MergeReady, Message, MonGetVersionReply,
     OsdBackoff, OsdMapMsg, OsdOp, OsdOpItem, OsdOpReply, PeerMsg, PgRecord, PgReport, PgWish, SlowOps,
 };
-use nacre_proto::transaction::Transaction;
+use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{
     AddrVec, EntityAddr, EntityType, ObjectId, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
 };
@@ -65,6 +65,17 @@ pub struct Node {
     pub stopped: bool,
 }
 
+/// What members of erasure-coded placement groups did.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Reads of the disk, by node.
+    pub reads: BTreeMap<usize, usize>,
+    /// Transactions with bytes of objects.
+    pub stored_with_data: usize,
+    /// Changes of parity by a difference.
+    pub xors: usize,
+}
+
 pub struct World {
     /// The snapshot that the client reads, and the context under which it writes.
     pub at: Option<SnapId>,
@@ -107,6 +118,7 @@ pub struct World {
     pub trace: bool,
     /// How many messages about PGs each OSD sent to each other one.
     pub sent: BTreeMap<(usize, usize), usize>,
+    pub tally: Tally,
     /// How many requests for leases OSDs sent.
     pub lease_requests: usize,
     /// How many transactions each OSD gave to its disk.
@@ -189,6 +201,7 @@ impl World {
             replies: BTreeMap::new(),
             last_tid: 0,
             sent: BTreeMap::new(),
+            tally: Tally::default(),
             stored: BTreeMap::new(),
             read_here: BTreeSet::new(),
             lease_requests: 0,
@@ -752,6 +765,9 @@ impl World {
                 if txn.is_read_here && txn.data_len() > 0 {
                     self.read_here.insert(node);
                 }
+                let is_xor = |(_, change): &&(StoredId, Change)| matches!(change, Change::Xor { .. });
+                self.tally.stored_with_data += usize::from(txn.data_len() > 0);
+                self.tally.xors += txn.changes.iter().filter(is_xor).count();
                 self.nodes[node].view.apply(&txn);
                 let busy = self.nodes[node].disk_busy.max(self.now);
                 let when = busy + self.rng.duration(Duration::from_micros(50), Duration::from_millis(2));
@@ -759,6 +775,7 @@ impl World {
                 self.at(when, Happening::Synced { node, life, token, txn });
             }
             Effect::Read { token, id, extents, .. } => {
+                *self.tally.reads.entry(node).or_default() += 1;
                 let result = self.nodes[node].view.read(&id, &extents);
                 let after = self.rng.duration(Duration::from_micros(50), Duration::from_millis(1));
                 self.push_event(node, after, Event::ReadDone { token, result });

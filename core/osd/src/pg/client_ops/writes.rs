@@ -4,8 +4,8 @@ use super::{ClientOps, InFlight, Scope, Unwritten, write_reply};
 use crate::ops::{Done, Env, Fetched, ObjectChange};
 use crate::pg::active::Member;
 use crate::pg::backend::Shards;
-use crate::pg::backend::erasure::encode::{Needed, ShardWrites, encode, needed};
-use crate::pg::backend::erasure::index;
+use crate::pg::backend::erasure::encode::{Members, Needed, ShardWrites, encode, needed};
+use crate::pg::backend::erasure::{Geometry, index};
 use crate::pg::history::History;
 use crate::pg::history::dups::dup_of;
 use crate::pg::record::RecordChanges;
@@ -221,15 +221,8 @@ impl Scope<'_> {
         fetched: &Fetched,
     ) -> Result<Option<ShardWrites>, ReadError> {
         let Some(geometry) = self.backend.geometry() else { return Ok(None) };
-        let lacks = |shard: usize, object: &ObjectId, columns: &IntervalSet| {
-            let part = Part { data: columns.clone(), ..Part::default() };
-            let holds = |osd: &OsdId| index(self.interval.shard_of(*osd)) == Some(shard);
-            let of_member =
-                |(osd, member): (&OsdId, &Member)| holds(osd) && member.missing.lacks(object, &part);
-            holds(&self.history.me) && self.history.missing.lacks(object, &part)
-                || self.members.iter().any(of_member)
-        };
-        encode(geometry, ctx.store, &change.txn, fetched, &lacks).map(Some)
+        self.with_members(geometry, |members| encode(geometry, ctx.store, &change.txn, fetched, members))
+            .map(Some)
     }
     /// Which old bytes a write needs that were not fetched.
     pub(super) fn needed_to_encode(
@@ -238,10 +231,24 @@ impl Scope<'_> {
         change: &ObjectChange,
         fetched: &Fetched,
     ) -> Result<Option<Needed>, ReadError> {
-        match self.backend.geometry() {
-            Some(geometry) => needed(geometry, ctx.store, &change.txn, fetched),
-            None => Ok(None),
-        }
+        let Some(geometry) = self.backend.geometry() else { return Ok(None) };
+        self.with_members(geometry, |members| needed(geometry, ctx.store, &change.txn, fetched, members))
+    }
+    fn with_members<T>(&self, geometry: &Geometry, run: impl FnOnce(&Members<'_>) -> T) -> T {
+        let holds = |osd: &OsdId, shard: usize| index(self.interval.shard_of(*osd)) == Some(shard);
+        let lacks = |shard: usize, object: &ObjectId, columns: &IntervalSet| {
+            let part = Part { data: columns.clone(), ..Part::default() };
+            let of_member =
+                |(osd, member): (&OsdId, &Member)| holds(osd, shard) && member.missing.lacks(object, &part);
+            holds(&self.history.me, shard) && self.history.missing.lacks(object, &part)
+                || self.members.iter().any(of_member)
+        };
+        let read_cost = |shard: usize| match () {
+            () if holds(&self.history.me, shard) => 0,
+            () if self.members.keys().any(|osd| holds(osd, shard)) => 1,
+            () => geometry.k(),
+        };
+        run(&Members { lacks: &lacks, read_cost: &read_cost })
     }
 }
 

@@ -1,9 +1,16 @@
 //! A write of whole objects becomes one write for each shard.
 //!
 //! `encode` follows the changes of each object on a list of its pieces (`Content`), and finds which columns
-//! differ afterwards. For these it needs all of the data, old bytes too: `needed` says which are to be read
-//! first. Every shard that changes, or that some member lacks there, gets all its bytes of these columns:
-//! so what a member lacks it lacks no more where a write was, whatever it had.
+//! differ afterwards. There are two ways to write them, and `needed` says which old bytes are read first.
+//!
+//! - *Absolute*: all of the data in these columns is needed, old bytes too. Every shard that changes, or that
+//!   some member lacks there, gets all its bytes of these columns: so what a member lacks it lacks no more
+//!   where a write was, whatever it had.
+//! - *Delta*: only the old bytes of what changes are needed. The data shards that change get their new bytes,
+//!   and parity gets the difference, which its store XORs into what it has. No member may lack any of these
+//!   columns.
+//!
+//! What takes fewer reads on other members is chosen.
 
 use super::Geometry;
 use crate::object_info::{ATTR, ObjectInfo, Sharded};
@@ -16,7 +23,7 @@ use nacre_machine::{ReadError, StoreView};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::from_slice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A write as the members carry it out.
@@ -30,12 +37,26 @@ pub struct ShardWrites {
 /// Extents of an object or a clone.
 pub type Needed = (ObjectId, Vec<(u64, u64)>);
 
+/// What the members of a placement group have of these objects.
+pub struct Members<'a> {
+    /// Whether a member with that shard lacks some of these columns.
+    pub lacks: &'a dyn Fn(usize, &ObjectId, &IntervalSet) -> bool,
+    /// What reading a shard costs: nothing on this OSD, one on another member, and more if it has to be
+    /// computed.
+    pub read_cost: &'a dyn Fn(usize) -> usize,
+}
+
+/// A write of more columns is absolute: XORed blocks are in the store's log.
+const DELTA_MAX: u64 = 32 << 10;
+
 /// Of an object during a transaction.
 #[derive(Clone, Default)]
 struct Content {
     /// What is stored under which name, and how it is divided: bytes in `kept` are still as there.
     base: Option<(ObjectId, Layout)>,
     kept: IntervalSet,
+    /// Of what is stored.
+    old_size: u64,
     /// New bytes, which do not overlap.
     written: BTreeMap<u64, Bytes>,
     size: u64,
@@ -55,6 +76,7 @@ impl Content {
         Ok(Content {
             base: Some((object.clone(), layout)),
             kept: (0..size).into(),
+            old_size: size,
             size,
             shard_size: layout.parity_len(size),
             hint: info.expected_object_size,
@@ -120,6 +142,8 @@ struct Written {
     layout: Layout,
     columns: IntervalSet,
     content: Content,
+    /// Parity gets differences.
+    is_delta: bool,
 }
 
 /// Which old bytes are to be read before a transaction can be encoded.
@@ -128,22 +152,22 @@ pub fn needed(
     store: &dyn StoreView,
     txn: &Transaction,
     fetched: &Fetched,
+    members: &Members<'_>,
 ) -> Result<Option<Needed>, ReadError> {
     let code = &geometry.code;
-    Ok(written(code, store, txn)?.iter().find_map(|one| one.needed(code, fetched)))
+    Ok(written(code, store, txn, members)?.iter().find_map(|one| one.needed(code, fetched)))
 }
 
-/// Encodes what a transaction does; old bytes are among what was fetched. `lacks`: whether a member with that
-/// shard lacks some of these columns.
+/// Encodes what a transaction does; old bytes are among what was fetched.
 pub fn encode(
     geometry: &Geometry,
     store: &dyn StoreView,
     txn: &Transaction,
     fetched: &Fetched,
-    lacks: &dyn Fn(usize, &ObjectId, &IntervalSet) -> bool,
+    members: &Members<'_>,
 ) -> Result<ShardWrites, ReadError> {
     let code = &geometry.code;
-    let written = written(code, store, txn)?;
+    let written = written(code, store, txn, members)?;
     if let Some((source, _)) = written.iter().find_map(|one| one.needed(code, fetched)) {
         return Err(ReadError::Device(format!("{source}: what is to be encoded with a write was not read")));
     }
@@ -180,17 +204,26 @@ pub fn encode(
             let id = StoredId::Object(one.object.clone());
             columns.push(id, Change::Zero { offset: range.start, len: range.end - range.start });
         }
-        one.write_shards(code, fetched, &mut shards, lacks);
+        match one.is_delta {
+            true => one.write_delta(code, fetched, &mut shards),
+            false => one.write_shards(code, fetched, &mut shards, members.lacks),
+        }
     }
     Ok(ShardWrites { columns, shards })
 }
 
 /// What is to be written of each object.
-fn written(code: &Code, store: &dyn StoreView, txn: &Transaction) -> Result<Vec<Written>, ReadError> {
+fn written(
+    code: &Code,
+    store: &dyn StoreView,
+    txn: &Transaction,
+    members: &Members<'_>,
+) -> Result<Vec<Written>, ReadError> {
     let written = follow(code, store, txn)?.into_iter().map(|(object, content)| {
         let layout = content.layout(code);
         let columns = content.columns(layout);
-        Written { object, layout, columns, content }
+        let written = Written { object, layout, columns, content, is_delta: false };
+        Written { is_delta: written.delta_is_better(code, members), ..written }
     });
     Ok(written.collect())
 }
@@ -267,12 +300,34 @@ impl Written {
             .map(|range| (range.start, range.end - range.start))
             .collect()
     }
+    /// Old bytes of what changes.
+    fn changed(&self) -> Vec<(u64, u64)> {
+        let old = self.content.dirty.intersection(&(0..self.content.old_size).into());
+        old.iter().map(|range| (range.start, range.end - range.start)).collect()
+    }
+    /// Whether it can be written as a difference, and takes fewer reads of other members so.
+    fn delta_is_better(&self, code: &Code, members: &Members<'_>) -> bool {
+        let Content { base, size, old_size, shard_size, .. } = &self.content;
+        let is_same = base.as_ref().is_some_and(|(base, _)| *base == self.object) && *shard_size > 0;
+        if !is_same || size < old_size || self.columns.is_empty() || self.columns.size() > DELTA_MAX {
+            return false;
+        }
+        let cost = |extents: &[(u64, u64)]| {
+            let pieces = extents.iter().flat_map(|(offset, len)| self.layout.pieces(*offset..offset + len));
+            let shards: BTreeSet<usize> = pieces.map(|piece| code.data_shard(piece.part)).collect();
+            shards.into_iter().map(|shard| (members.read_cost)(shard)).sum::<usize>()
+        };
+        let lacks = |shard| (members.lacks)(shard, &self.object, &self.columns);
+        cost(&self.changed()) < cost(&self.kept(code)) && !(0..code.shards()).any(lacks)
+    }
+
     /// Old bytes that are to be read.
     fn needed(&self, code: &Code, fetched: &Fetched) -> Option<Needed> {
         let (source, _) = self.content.base.as_ref()?;
         let missing =
             |(offset, len): &(u64, u64)| old_bytes(fetched, source.snap, &(*offset..offset + len)).is_none();
-        let needed: Vec<(u64, u64)> = self.kept(code).into_iter().filter(missing).collect();
+        let old = if self.is_delta { self.changed() } else { self.kept(code) };
+        let needed: Vec<(u64, u64)> = old.into_iter().filter(missing).collect();
         (!needed.is_empty()).then(|| (source.clone(), needed))
     }
 
@@ -347,6 +402,42 @@ impl Written {
                 let shard = code.data_shard(part);
                 if changed || lacking[shard] {
                     self.put(&mut shards[shard], columns.start, bytes);
+                }
+            }
+        }
+    }
+    /// New bytes for the data shards that change, and differences for parity.
+    fn write_delta(&self, code: &Code, fetched: &Fetched, shards: &mut [Transaction]) {
+        let parities: Vec<usize> = code.parities().collect();
+        let deltas = |range: Range<u64>| {
+            (range.start, vec![vec![0; (range.end - range.start) as usize]; parities.len()])
+        };
+        let mut deltas: BTreeMap<u64, Vec<Vec<u8>>> = self.columns.iter().map(deltas).collect();
+        let end = self.content.size;
+        let dirty = self.content.dirty.intersection(&(0..end).into());
+        for piece in dirty.iter().flat_map(|range| self.layout.pieces(range)) {
+            let range = piece.offset..piece.offset + piece.len;
+            let mut new = vec![0; piece.len as usize];
+            self.fill(fetched, &range, &mut new);
+            let mut delta = new.clone();
+            let old = range.start..range.end.min(self.content.old_size);
+            if let Some((base, _)) = self.content.base.as_ref().filter(|_| !old.is_empty()) {
+                let old = old_bytes(fetched, base.snap, &old).expect("what is needed was read");
+                delta.iter_mut().zip(old).for_each(|(new, old)| *new ^= old);
+            }
+            let (start, columns) =
+                deltas.range_mut(..=piece.shard_offset).next_back().expect("its columns are written");
+            let at = (piece.shard_offset - start) as usize;
+            for (parity, delta_of) in parities.iter().zip(columns) {
+                code.apply_delta(*parity, piece.part, &delta, &mut delta_of[at..at + delta.len()]);
+            }
+            self.put(&mut shards[code.data_shard(piece.part)], piece.shard_offset, new);
+        }
+        for (offset, of_parities) in deltas {
+            for (parity, delta) in parities.iter().zip(of_parities) {
+                // A layered code has parity of some of the data.
+                if delta.iter().any(|byte| *byte != 0) {
+                    shards[*parity].push(self.object.clone(), Change::Xor { offset, data: delta.into() });
                 }
             }
         }
