@@ -102,6 +102,9 @@ const RECOVERY_STARTS: usize = 2;
 const BEAT: u64 = 1;
 const SCRUB: u64 = 2;
 const ANSWERS: u64 = 3;
+const GATHERS: u64 = 4;
+/// How often it is looked whether shards are read late.
+const GATHERS_EVERY: Duration = Duration::from_millis(10);
 /// The core is not told when a socket has taken a reply. PGs that wait for its memory look this often.
 const ANSWERS_EVERY: Duration = Duration::from_millis(2);
 const TICK_EVERY: Duration = Duration::from_millis(250);
@@ -190,6 +193,8 @@ struct Due {
     merges: bool,
     /// A PG may serve that clients keep requests for.
     backoffs: bool,
+    /// PGs that read shards of other members.
+    gathers: BTreeSet<PgId>,
 }
 
 pub struct Osd {
@@ -244,6 +249,11 @@ impl Machine for Osd {
             Event::Timer(ANSWERS) => {
                 self.due.replies = false;
                 self.budget.replies.look(now.mono);
+            }
+            Event::Timer(GATHERS) => {
+                for pg in std::mem::take(&mut self.due.gathers) {
+                    self.tell_pg(now, store, pg, PgEvent::LookAtGathers, out);
+                }
             }
             Event::Timer(_) => self.on_tick(now, store, out),
             Event::Loop(at) => {
@@ -392,6 +402,12 @@ impl Osd {
                 }
                 ShardEffect::RequestPgTemp(wish) => drop(self.pg_requests.pg_temp.insert(wish.pg, wish)),
                 ShardEffect::LeasesNow => self.due.leases = true,
+                ShardEffect::LookAtGathers(pg) => {
+                    if self.due.gathers.is_empty() {
+                        out.push(Effect::Arm { timer: GATHERS, after: GATHERS_EVERY });
+                    }
+                    self.due.gathers.insert(pg);
+                }
                 ShardEffect::ClusterLog(level, text) => {
                     self.to_mon(DaemonMsg::ClusterLog { level, stamp: now.wall, text }, out);
                 }

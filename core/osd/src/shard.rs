@@ -39,6 +39,7 @@ pub enum ShardEffect {
     Activate(PgId, PgRecord),
     RequestPgTemp(PgWish),
     LeasesNow,
+    LookAtGathers(PgId),
     Report,
     ClusterLog(u8, String),
 }
@@ -285,6 +286,7 @@ impl Shard {
                 ShardEffect::RequestPgTemp(PgWish { pg, record, acting })
             }
             PgEffect::LeasesNow => ShardEffect::LeasesNow,
+            PgEffect::LookAtGathers => ShardEffect::LookAtGathers(pg),
             PgEffect::Report => ShardEffect::Report,
             PgEffect::Loop => {
                 let first = self.loops.is_empty();

@@ -103,10 +103,6 @@ fn set(call: &mut Call<'_>) -> Outcome {
             if on && !pool.is_erasure() {
                 return Err(invalid("fast read is not supported in replication pool"));
             }
-            if on {
-                let text = "not in Nacre: fast_read, as reads ask no more OSDs than it takes";
-                return Err(refuse(errno::EOPNOTSUPP, text));
-            }
             change(call, id, |pool, _| pool.fast_read = on);
         }
         "allow_ec_overwrites" => {

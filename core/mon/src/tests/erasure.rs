@@ -176,7 +176,8 @@ fn settings_of_an_erasure_coded_pool_stay_within_what_it_can() {
     assert_eq!(set_pool(&mut t, "size", "4").0, -95);
     assert_eq!(set_pool(&mut t, "min_size", "1").0, -22);
     assert_eq!(set_pool(&mut t, "min_size", "3").0, 0);
-    assert_eq!(set_pool(&mut t, "fast_read", "true").0, -95);
+    assert_eq!(set_pool(&mut t, "fast_read", "true").0, 0);
+    assert!(t.map().pool(pool).unwrap().fast_read);
     assert_eq!(set_pool(&mut t, "pg_num", "4").0, -95);
     assert_eq!(set_pool(&mut t, "allow_ec_overwrites", "true").0, 0);
     let refused = (-22, "ec overwrites cannot be disabled once enabled".to_string());

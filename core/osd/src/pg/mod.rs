@@ -189,6 +189,8 @@ pub enum PgEvent {
         epoch: Epoch,
         record: Option<PgRecord>,
     },
+    /// Members may reply late to reads of their shards.
+    LookAtGathers,
     /// Whether the monitors committed that the interval that began at the epoch has started.
     Activated {
         interval: Epoch,
@@ -263,6 +265,8 @@ pub enum PgEffect {
     /// Report to the monitors soon.
     Report,
     Loop,
+    /// Soon it is to be seen whether members reply late (`PgEvent::LookAtGathers`).
+    LookAtGathers,
     /// The placement group is deleted here.
     Gone,
     Log(Level, String),
@@ -527,6 +531,7 @@ impl Pg {
             PgEvent::HoldWrites(hold) => self.hold_writes(ctx, hold),
             PgEvent::Tick => self.on_tick(ctx),
             PgEvent::Loop => self.on_loop(ctx),
+            PgEvent::LookAtGathers => self.hedge(ctx),
         }
         self.start_gathers(ctx);
         self.note_state(ctx);

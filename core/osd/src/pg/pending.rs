@@ -2,7 +2,7 @@
 //! numbered from one, reads, and objects whose change the store's view does not show yet.
 
 use super::PgEffect;
-use super::backend::erasure::gather::GatherRequest;
+use super::backend::erasure::job::GatherRequest;
 use super::unapplied::Unapplied;
 use crate::throttle::WorkSlot;
 use nacre_base::{OsdId, Version};

@@ -346,3 +346,48 @@ fn gathered_bytes_are_limited() {
         assert!(w.reply(read).ops[0].data == data);
     }
 }
+
+#[test]
+fn a_slow_disk_does_not_set_how_long_reads_take() {
+    let mut rng = Rng::new(13);
+    for slow in 0..3 {
+        let mut w = erasure(14, 3, 2, 1, 1);
+        let data = bytes(&mut rng, 30_000);
+        w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+        w.tally.slow_reads.insert(slow, Duration::from_secs(5));
+        for _ in 0..20 {
+            let begun = w.now;
+            assert!(content(&mut w, "o") == data);
+            let took = w.now.since(begun);
+            assert!(took < Duration::from_millis(200), "osd.{slow} is slow, and a read took {took:?}");
+        }
+        // Also what is written in part.
+        let begun = w.now;
+        assert_eq!(w.run_ops("o", write_at(9000, vec![1; 500])).result, 0);
+        assert!(w.now.since(begun) < Duration::from_millis(300), "osd.{slow} is slow");
+    }
+}
+
+#[test]
+fn with_fast_read_what_comes_first_counts() {
+    let mut rng = Rng::new(15);
+    let mut w = erasure(16, 5, 3, 2, 1);
+    let data = bytes(&mut rng, 50_000);
+    w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+    let mut pool = w.map.pool(super::world::POOL).unwrap().clone();
+    pool.fast_read = true;
+    w.change(|_, inc| drop(inc.new_pools.insert(super::world::POOL, pool.into())));
+    w.run_for(Duration::from_secs(1));
+    for slow in [[0, 1], [1, 2], [0, 3], [3, 4]] {
+        w.tally.slow_reads = slow.into_iter().map(|node| (node, Duration::from_secs(5))).collect();
+        let begun = w.now;
+        assert!(content(&mut w, "o") == data);
+        let took = w.now.since(begun);
+        assert!(took < Duration::from_millis(100), "{slow:?} are slow, and a read took {took:?}");
+    }
+    // Fewer than all.
+    w.tally.slow_reads.clear();
+    w.kill(1);
+    w.run_until("it is away", |w| !w.map.is_up(OsdId(1)));
+    assert!(content(&mut w, "o") == data);
+}

@@ -74,6 +74,8 @@ pub struct Tally {
     pub stored_with_data: usize,
     /// Changes of parity by a difference.
     pub xors: usize,
+    /// Nodes whose disk takes that much longer to read.
+    pub slow_reads: BTreeMap<usize, Duration>,
 }
 
 pub struct World {
@@ -778,6 +780,7 @@ impl World {
                 *self.tally.reads.entry(node).or_default() += 1;
                 let result = self.nodes[node].view.read(&id, &extents);
                 let after = self.rng.duration(Duration::from_micros(50), Duration::from_millis(1));
+                let after = after + self.tally.slow_reads.get(&node).copied().unwrap_or_default();
                 self.push_event(node, after, Event::ReadDone { token, result });
             }
             Effect::Arm { timer, after } => {

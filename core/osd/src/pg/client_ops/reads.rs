@@ -2,7 +2,7 @@
 
 use super::{ClientOps, Scope};
 use crate::pg::backend::ReadPlan;
-use crate::pg::backend::erasure::gather::{GatherRequest, Want};
+use crate::pg::backend::erasure::job::{GatherRequest, Want};
 use crate::pg::{Ctx, PgEffect};
 use crate::throttle::{REPLY_LANES, Wait, reply_lane};
 use nacre_proto::messages::part::Part;

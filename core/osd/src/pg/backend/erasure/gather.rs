@@ -5,10 +5,14 @@
 //! a client, and what is missing does not change in an interval, so all members give bytes of one version:
 //! each has, in its session's order, all writes that were sent to it before.
 //!
+//! A member that does not reply as soon as others mostly do is not waited for: other shards are read as well,
+//! and what comes first counts (`hedge`). With `fast_read` all shards are read at once.
+//!
 //! A member that cannot give its bytes is left out, and others are read. Where too few are left the request
 //! waits: until an object is recovered, or for the next interval.
 
-use super::{Geometry, Holder, Segment, segments};
+use super::job::{GatherRequest, Job, Pace, Source, SubRead};
+use super::{Geometry, Holder};
 use crate::object_info::ObjectInfo;
 use crate::pg::backend::Backend;
 use crate::pg::backend::erasure::index;
@@ -22,7 +26,7 @@ use nacre_proto::messages::peer::PgMsg;
 use nacre_proto::transaction::StoredId;
 use nacre_proto::types::ObjectId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that one placement group gathers at a time; a single request may be for more.
@@ -31,48 +35,6 @@ const BYTES_MAX: u64 = if cfg!(test) { 64 << 10 } else { 32 << 20 };
 const RETRY: Duration = Duration::from_secs(1);
 /// Members that failed are asked again after this time, where others do not suffice.
 const FAILED_RETRY: Duration = Duration::from_secs(3);
-/// Extents in one question of a member, at most.
-const EXTENTS_MAX: usize = 4096;
-
-/// What is to be gathered: (offset, length) extents.
-#[derive(Clone, Debug)]
-pub enum Want {
-    /// Of an object, as clients see it.
-    Object(Vec<(u64, u64)>),
-    /// Of one shard.
-    Shard(usize, Vec<(u64, u64)>),
-}
-
-#[derive(Clone, Debug)]
-/// A read whose bytes are on several members.
-pub struct GatherRequest {
-    /// The number of the read, which has its result.
-    pub read: u64,
-    pub object: ObjectId,
-    pub want: Want,
-}
-
-/// Bytes that one member is asked for.
-struct SubRead {
-    osd: OsdId,
-    shard: usize,
-    extents: Vec<(u64, u64)>,
-    data: Option<Vec<Bytes>>,
-    asked: Time,
-}
-
-struct Job {
-    request: GatherRequest,
-    /// The members have all writes up to here.
-    at: Version,
-    layout: Layout,
-    segments: Vec<Segment>,
-    /// Which shards each segment is for, in the order of its plan.
-    wanted: Vec<usize>,
-    reads: BTreeMap<u64, SubRead>,
-    failed: BTreeSet<OsdId>,
-    bytes: u64,
-}
 
 /// All that is being gathered.
 #[derive(Default)]
@@ -84,6 +46,7 @@ pub struct Gathers {
     local: BTreeMap<u64, u64>,
     /// When members that failed are tried again.
     retry: Time,
+    pace: Pace,
 }
 
 /// Reads for the primary, on another member: for whom, and the primary's number.
@@ -97,16 +60,10 @@ impl Served {
     }
 }
 
-/// A holder of a shard.
-struct Source<'a> {
-    osd: OsdId,
-    holder: Holder<'a>,
-}
-
 impl Gathers {
     /// Another interval began.
     pub fn clear(&mut self) {
-        *self = Gathers::default();
+        *self = Gathers { pace: self.pace, ..Gathers::default() };
     }
     /// Whether a read of the own store is for a gather.
     pub fn is_local(&self, read: u64) -> bool {
@@ -127,182 +84,23 @@ impl Gathers {
         self.waiting.push_front((request, failed));
     }
     /// A reply. The job, if it has everything.
-    fn take_data(&mut self, id: u64, from: OsdId, data: Vec<Bytes>) -> Option<Job> {
-        let (job, read) = self.jobs.iter_mut().find_map(|(n, job)| Some((*n, job.reads.get_mut(&id)?)))?;
-        if read.osd != from || read.data.is_some() {
+    fn take_data(
+        &mut self,
+        geometry: &Geometry,
+        now: Time,
+        (id, from): (u64, OsdId),
+        data: Vec<Bytes>,
+    ) -> Option<Job> {
+        let (n, job) = self.jobs.iter_mut().find(|(_, job)| job.reads.contains_key(&id))?;
+        let n = *n;
+        let read = job.reads.get_mut(&id).filter(|read| read.osd == from && read.data.is_none())?;
+        read.data = Some(data);
+        self.pace.note(now.since(read.asked));
+        if !job.has_enough(geometry) {
             return None;
         }
-        read.data = Some(data);
-        if self.jobs[&job].reads.values().all(|read| read.data.is_some()) {
-            self.jobs.remove(&job)
-        } else {
-            None
-        }
-    }
-}
-
-/// What is needed of each shard.
-fn needs(geometry: &Geometry, layout: Layout, want: &Want) -> BTreeMap<usize, IntervalSet> {
-    let mut needs: BTreeMap<usize, IntervalSet> = BTreeMap::new();
-    match want {
-        Want::Object(extents) => {
-            for piece in extents.iter().flat_map(|(offset, len)| layout.pieces(*offset..offset + len)) {
-                let columns = piece.shard_offset..piece.shard_offset + piece.len;
-                needs.entry(geometry.code.data_shard(piece.part)).or_default().insert(columns);
-            }
-        }
-        Want::Shard(shard, extents) => {
-            let columns = extents.iter().map(|(offset, len)| *offset..offset + len).collect();
-            needs.insert(*shard, columns);
-        }
-    }
-    needs
-}
-
-impl Job {
-    /// None if too few shards are there.
-    fn plan(
-        geometry: &Geometry,
-        sources: &[Source<'_>],
-        me: OsdId,
-        layout: Layout,
-        request: GatherRequest,
-        failed: BTreeSet<OsdId>,
-    ) -> Option<Job> {
-        let object = &request.object;
-        let sources: Vec<&Source<'_>> =
-            sources.iter().filter(|source| !failed.contains(&source.osd)).collect();
-        let has = |source: &Source<'_>, columns: &IntervalSet| {
-            let lacking = source.holder.missing.get(object).map(|stale| &stale.part);
-            lacking.is_none_or(|part| !part.meta && part.data.intersection(columns).is_empty())
-        };
-        let holder_of = |shard: usize, columns: &IntervalSet| {
-            let mut of_shard = sources.iter().filter(|source| source.holder.shard == shard);
-            of_shard.find(|source| has(source, columns)).map(|source| source.osd)
-        };
-        let mut of_shards: BTreeMap<usize, IntervalSet> = BTreeMap::new();
-        let (mut wanted, mut rest) = (Vec::new(), IntervalSet::new());
-        for (shard, columns) in needs(geometry, layout, &request.want) {
-            if holder_of(shard, &columns).is_some() {
-                of_shards.insert(shard, columns);
-            } else {
-                wanted.push(shard);
-                rest.add(&columns);
-            }
-        }
-        let mut planned = Vec::new();
-        if !rest.is_empty() {
-            let ours = sources.iter().filter(|source| source.osd == me).map(|source| source.holder.shard);
-            let prefer: Vec<usize> = ours.chain(of_shards.keys().copied()).collect();
-            let holders: Vec<Holder<'_>> = sources
-                .iter()
-                .map(|source| Holder { shard: source.holder.shard, missing: source.holder.missing })
-                .collect();
-            planned = segments(&geometry.code, &holders, object, &rest, &wanted, &prefer);
-            let covered: IntervalSet = planned.iter().map(|segment| segment.columns.clone()).collect();
-            if covered != rest {
-                return None;
-            }
-            for segment in &planned {
-                for shard in &segment.plan.sources {
-                    of_shards.entry(*shard).or_default().insert(segment.columns.clone());
-                }
-            }
-        }
-        let mut reads = BTreeMap::new();
-        for (n, (shard, columns)) in of_shards.into_iter().enumerate() {
-            // Which member has a shard may differ from range to range: then it is read range by range.
-            let whole = holder_of(shard, &columns).map(|osd| vec![(osd, columns.clone())]);
-            let one_by_one = || {
-                let of = |range: Range<u64>| {
-                    let range: IntervalSet = range.into();
-                    Some((holder_of(shard, &range)?, range))
-                };
-                columns.iter().map(of).collect::<Option<Vec<_>>>()
-            };
-            for (at, (osd, columns)) in whole.or_else(one_by_one)?.into_iter().enumerate() {
-                let extents: Vec<(u64, u64)> =
-                    columns.iter().map(|range| (range.start, range.end - range.start)).collect();
-                if extents.len() > EXTENTS_MAX {
-                    return None;
-                }
-                // Numbered by the caller.
-                let id = (n as u64) << 32 | at as u64;
-                reads.insert(id, SubRead { osd, shard, extents, data: None, asked: Time::ZERO });
-            }
-        }
-        let bytes = reads.values().flat_map(|read| &read.extents).map(|(_, len)| len).sum();
-        let at = Version::ZERO;
-        Some(Job { request, at, layout, segments: planned, wanted, reads, failed, bytes })
-    }
-
-    /// Copies columns of a shard that were read there, or decodes them.
-    fn fill(&self, shard: usize, columns: Range<u64>, to: &mut [u8]) {
-        if self.copy(shard, &columns, to) {
-            return;
-        }
-        for segment in &self.segments {
-            let (start, end) =
-                (segment.columns.start.max(columns.start), segment.columns.end.min(columns.end));
-            let Some(n) = self.wanted.iter().position(|wanted| *wanted == shard) else { continue };
-            if start >= end {
-                continue;
-            }
-            let len = (end - start) as usize;
-            let sources: Vec<Vec<u8>> = (segment.plan.sources.iter())
-                .map(|source| {
-                    let mut bytes = vec![0; len];
-                    let is_read = self.copy(*source, &(start..end), &mut bytes);
-                    assert!(is_read, "all sources were read");
-                    bytes
-                })
-                .collect();
-            let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
-            let at = (start - columns.start) as usize;
-            segment.plan.decode(n, &sources, &mut to[at..at + len]);
-        }
-    }
-    /// False if that was not read. What is beyond a shard's end is zeros.
-    fn copy(&self, shard: usize, columns: &Range<u64>, to: &mut [u8]) -> bool {
-        for read in self.reads.values().filter(|read| read.shard == shard) {
-            for ((offset, len), bytes) in read.extents.iter().zip(read.data.iter().flatten()) {
-                if *offset <= columns.start && columns.end <= offset + len {
-                    let have = bytes.len() as u64;
-                    let start = (columns.start - offset).min(have) as usize;
-                    let end = (columns.end - offset).min(have) as usize;
-                    to[..end - start].copy_from_slice(&bytes[start..end]);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    fn result(&self, geometry: &Geometry) -> Vec<Bytes> {
-        let of_shard = |shard: usize, columns: Range<u64>, to: &mut [u8]| self.fill(shard, columns, to);
-        match &self.request.want {
-            Want::Shard(shard, extents) => extents
-                .iter()
-                .map(|(offset, len)| {
-                    let mut bytes = vec![0; *len as usize];
-                    of_shard(*shard, *offset..offset + len, &mut bytes);
-                    bytes.into()
-                })
-                .collect(),
-            Want::Object(extents) => extents
-                .iter()
-                .map(|(offset, len)| {
-                    let mut bytes = vec![0; *len as usize];
-                    for piece in self.layout.pieces(*offset..offset + len) {
-                        let at = (piece.offset - offset) as usize;
-                        let columns = piece.shard_offset..piece.shard_offset + piece.len;
-                        let shard = geometry.code.data_shard(piece.part);
-                        of_shard(shard, columns, &mut bytes[at..at + piece.len as usize]);
-                    }
-                    bytes.into()
-                })
-                .collect(),
-        }
+        self.local.retain(|_, of| *of != n);
+        self.jobs.remove(&n)
     }
 }
 
@@ -310,6 +108,16 @@ impl Job {
 fn layout_of(geometry: &Geometry, store: &dyn StoreView, object: &ObjectId) -> Option<Layout> {
     let sharded = ObjectInfo::load(store, object).ok()??.erasure?;
     Layout::new(geometry.k(), sharded.unit)
+}
+
+/// Whether a shard is as long as all of its object's are. A disk that lost the end of one does not say so,
+/// and no zeros are to be read in place of what was there.
+fn has_its_length(geometry: &Geometry, store: &dyn StoreView, object: &ObjectId) -> bool {
+    let stat = store.stat(&StoredId::Object(object.clone()));
+    let info = ObjectInfo::load(store, object).ok().flatten();
+    let (Ok(Some(stat)), Some(sharded)) = (stat, info.and_then(|info| info.erasure)) else { return false };
+    let layout = Layout::new(geometry.k(), sharded.unit);
+    layout.is_some_and(|layout| layout.parity_len(sharded.size) == stat.size)
 }
 
 /// Events for the machine.
@@ -336,7 +144,10 @@ impl Pg {
                 Some(job) if busy && self.gathers.bytes() + job.bytes > BYTES_MAX => {
                     self.gathers.waiting.push_back((request, failed));
                 }
-                Some(job) if job.reads.is_empty() => done.push(job),
+                Some(mut job) if job.reads.is_empty() => {
+                    job.has_enough(&geometry);
+                    done.push(job);
+                }
                 Some(job) => self.begin_gather(ctx, job),
                 None => self.gathers.waiting.push_back((request, failed)),
             }
@@ -361,30 +172,76 @@ impl Pg {
         let layout = layout_of(geometry, ctx.store, &request.object)?;
         let own = [(self.me, &self.history.missing)];
         let others = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let is_short = !has_its_length(geometry, ctx.store, &request.object);
         let source = |(osd, missing)| {
-            let shard = index(self.interval.shard_of(osd))?;
+            let shard = index(self.interval.shard_of(osd)).filter(|_| osd != self.me || !is_short)?;
             Some(Source { osd, holder: Holder { shard, missing } })
         };
         let sources: Vec<Source<'_>> = own.into_iter().chain(others).filter_map(source).collect();
+        let is_fast = ctx.map.pool(self.id.pool).is_some_and(|pool| pool.fast_read);
+        let all = || Job::plan_all(geometry, &sources, layout, &request, &failed);
+        if let Some(mut job) = is_fast.then(all).flatten() {
+            job.is_hedged = true;
+            return Some(job);
+        }
         Job::plan(geometry, &sources, self.me, layout, request, failed)
     }
 
     fn begin_gather(&mut self, ctx: &mut Ctx<'_>, mut job: Job) {
         job.at = self.history.info.last_update;
+        job.begun = ctx.now.mono;
         let number = self.pending.next_read();
-        for (_, mut read) in std::mem::take(&mut job.reads) {
-            let id = self.pending.next_read();
-            let (object, extents) = (job.request.object.clone(), read.extents.clone());
-            read.asked = ctx.now.mono;
-            if read.osd == self.me {
-                self.gathers.local.insert(id, number);
-                ctx.out.push(PgEffect::Read { read: id, object: Box::new(object), extents, device: false });
-            } else {
-                ctx.out.push(PgEffect::ask(read.osd, PgMsg::SubRead { id, object, at: job.at, extents }));
-            }
-            job.reads.insert(id, read);
+        for (_, read) in std::mem::take(&mut job.reads) {
+            self.begin_sub_read(ctx, number, &mut job, read);
+        }
+        if !job.is_hedged {
+            ctx.out.push(PgEffect::LookAtGathers);
         }
         self.gathers.jobs.insert(number, job);
+    }
+    fn begin_sub_read(&mut self, ctx: &mut Ctx<'_>, number: u64, job: &mut Job, mut read: SubRead) {
+        let id = self.pending.next_read();
+        let (object, extents) = (job.request.object.clone(), read.extents.clone());
+        read.asked = ctx.now.mono;
+        if read.osd == self.me {
+            self.gathers.local.insert(id, number);
+            ctx.out.push(PgEffect::Read { read: id, object: Box::new(object), extents, device: false });
+        } else {
+            ctx.out.push(PgEffect::ask(read.osd, PgMsg::SubRead { id, object, at: job.at, extents }));
+        }
+        job.reads.insert(id, read);
+    }
+
+    /// Reads other shards too for jobs that wait for longer than reads mostly take.
+    pub fn hedge(&mut self, ctx: &mut Ctx<'_>) {
+        let Backend::Erasure(geometry) = self.backend.clone() else { return };
+        let (now, patience) = (ctx.now.mono, self.gathers.pace.patience());
+        let mut open = false;
+        let waiting = self.gathers.jobs.iter().filter(|(_, job)| !job.is_hedged);
+        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let mut job = self.gathers.jobs.remove(&number).expect("just seen");
+            if now.since(job.begun) >= patience {
+                job.is_hedged = true;
+                let silent = job.reads.values().filter(|read| read.data.is_none()).map(|read| read.osd);
+                let avoided = job.failed.iter().copied().chain(silent).collect();
+                let more = self.plan_gather(ctx, &geometry, job.request.clone(), avoided);
+                let room = BYTES_MAX.saturating_sub(self.gathers.bytes() + job.bytes);
+                for (_, read) in
+                    more.filter(|more| more.bytes <= room).into_iter().flat_map(|more| more.reads)
+                {
+                    let is_same = |old: &SubRead| (old.osd, &old.extents) == (read.osd, &read.extents);
+                    if !job.reads.values().any(is_same) {
+                        job.bytes += read.extents.iter().map(|(_, len)| len).sum::<u64>();
+                        self.begin_sub_read(ctx, number, &mut job, read);
+                    }
+                }
+            }
+            open |= !job.is_hedged;
+            self.gathers.jobs.insert(number, job);
+        }
+        if open {
+            ctx.out.push(PgEffect::LookAtGathers);
+        }
     }
 
     /// A read of the own store is done.
@@ -402,7 +259,7 @@ impl Pg {
     }
     fn on_gathered(&mut self, ctx: &mut Ctx<'_>, from: OsdId, id: u64, data: Vec<Bytes>) {
         let Backend::Erasure(geometry) = self.backend.clone() else { return };
-        if let Some(job) = self.gathers.take_data(id, from, data) {
+        if let Some(job) = self.gathers.take_data(&geometry, ctx.now.mono, (id, from), data) {
             let result = job.result(&geometry);
             self.on_read(ctx, job.request.read, Ok(result));
         }
@@ -465,10 +322,10 @@ impl Pg {
         let data: Option<IntervalSet> =
             extents.iter().map(|(offset, len)| Some(*offset..offset.checked_add(*len)?)).collect();
         let bytes = extents.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
+        let has_length = |geometry: &Arc<Geometry>| has_its_length(geometry, ctx.store, &object);
         let is_here = |data: IntervalSet| {
             let part = Part { meta: true, data, ..Part::default() };
-            let stat = ctx.store.stat(&StoredId::Object(object.clone()));
-            !self.history.missing.lacks(&object, &part) && matches!(stat, Ok(Some(_)))
+            !self.history.missing.lacks(&object, &part) && self.backend.geometry().is_some_and(has_length)
         };
         if bytes > crate::ops::OBJECT_SIZE_MAX || !data.is_some_and(is_here) {
             ctx.out.push(PgEffect::answer(from, PgMsg::SubReadDone { id, data: None }));

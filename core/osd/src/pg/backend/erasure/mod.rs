@@ -7,7 +7,7 @@
 //!
 //!   `view`      the store as operations see it: whole objects, by their sizes
 //!   `encode`    a write of a whole object becomes one write for each shard
-//!   `gather`    bytes are read from several members, and decoded
+//!   `gather`    bytes are read from several members, and decoded (`job`)
 //!   `undo`      a member takes back a write that not all members have
 //!   `choice`    whose log wins after a change of members
 //!   `member`    what a member is and does
@@ -16,6 +16,7 @@
 pub mod choice;
 pub mod encode;
 pub mod gather;
+pub mod job;
 mod member;
 pub mod moves;
 pub mod undo;
