@@ -152,12 +152,14 @@ fn scrub_messages(object: ObjectId, version: Version) -> impl Iterator<Item = Pg
     let findings = vec![(object.clone(), false, Some(bad)), (object.clone(), true, Some(clones))];
     let queries = [
         ScrubQuery::Names { from: object.clone(), to: None, values: true },
-        ScrubQuery::Data { object: object.clone(), offset: 0, len: 4096, chain: 7 },
+        ScrubQuery::Data { object: object.clone(), offset: 0, len: 4096, chain: 7, factors: Vec::new() },
+        ScrubQuery::Data { object: object.clone(), offset: 0, len: 4096, chain: 7, factors: vec![1, 9] },
         ScrubQuery::Omap { object: object.clone(), from: "k".into(), to: Some("l".into()), chain: 7 },
     ];
     let answers = [
         ScrubAnswer::Names { entries: vec![entry], end: None },
         ScrubAnswer::Sum(ScrubSum::Of { sum: 1, chain: 2 }),
+        ScrubAnswer::Products { sum: 1, chain: 2, products: vec![3, 4] },
     ];
     let queries = queries.map(|query| ScrubMsg::Query { id: 1, at: version, query });
     let answers = answers.map(|answer| ScrubMsg::Answer { id: 1, answer: Some(answer) });

@@ -1,5 +1,6 @@
 //! Erasure-coded pools.
 
+use super::scrub::{listed, scrub};
 use super::world::World;
 use super::{break_something, read, repair_everything, seeds, write};
 use bytes::Bytes;
@@ -390,4 +391,92 @@ fn with_fast_read_what_comes_first_counts() {
     w.kill(1);
     w.run_until("it is away", |w| !w.map.is_up(OsdId(1)));
     assert!(content(&mut w, "o") == data);
+}
+
+/// A byte of a shard becomes another, and its disk does not notice.
+fn corrupt_shard(w: &mut World, node: usize) {
+    w.corrupt(node, |store| {
+        let is_shard = |id: &StoredId| matches!(id, StoredId::Shard(ShardId(0..64), _));
+        let (_, record) = store.records.iter_mut().find(|(id, _)| is_shard(id)).unwrap();
+        record.data[5000] ^= 3;
+    });
+}
+
+#[test]
+fn deep_scrub_finds_shards_that_do_not_fit_together_and_repair_those_that_it_can_tell() {
+    let mut rng = Rng::new(17);
+    for node in 0..4 {
+        let mut w = erasure(18, 4, 2, 2, 1);
+        let data = bytes(&mut rng, 30_000);
+        w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+        assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
+        corrupt_shard(&mut w, node);
+        assert_eq!(scrub(&mut w, false, false).scrub.errors(), 0, "metadata is as it was");
+        assert_eq!(scrub(&mut w, true, false).scrub.deep_errors, 1, "osd.{node}");
+        assert_eq!(listed(&mut w, false), 1);
+        assert_eq!(scrub(&mut w, true, true).scrub.errors(), 0, "osd.{node}");
+        w.run_until("clean", World::all_clean);
+        assert_eq!(scrub(&mut w, true, false).scrub.errors(), 0);
+        assert!(content(&mut w, "o") == data, "osd.{node}");
+        super::parity_deltas::assert_parity(&w, (2, 2), "after a repair");
+    }
+}
+
+#[test]
+fn with_one_parity_a_shard_that_does_not_fit_is_reported_and_none_is_replaced() {
+    let mut rng = Rng::new(19);
+    let mut w = erasure(20, 3, 2, 1, 1);
+    w.run_ops("o", vec![Op::WriteFull { data: bytes(&mut rng, 30_000).into() }]);
+    corrupt_shard(&mut w, 1);
+    let before = w.nodes[1].view.records.clone();
+    assert_eq!(scrub(&mut w, true, true).scrub.deep_errors, 1);
+    assert_eq!(listed(&mut w, false), 1);
+    let is_shard = |(id, _): &(&StoredId, &super::store::MemRecord)| matches!(id, StoredId::Shard(..));
+    assert!(w.nodes[1].view.records.iter().filter(is_shard).eq(before.iter().filter(is_shard)));
+}
+
+#[test]
+fn a_shard_that_lost_its_end_is_not_read() {
+    let mut rng = Rng::new(21);
+    for node in 0..3 {
+        let mut w = erasure(22, 3, 2, 1, 1);
+        let data = bytes(&mut rng, 30_000);
+        w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+        w.run_for(Duration::from_secs(1));
+        w.corrupt(node, |store| {
+            let shards = store.records.iter_mut().filter(|(id, _)| matches!(id, StoredId::Shard(..)));
+            shards.for_each(|(_, record)| record.data.truncate(3000));
+        });
+        assert!(content(&mut w, "o") == data, "osd.{node}");
+        assert_eq!(scrub(&mut w, true, true).scrub.errors(), 0, "osd.{node}");
+        w.run_until("clean", World::all_clean);
+        super::parity_deltas::assert_parity(&w, (2, 1), "after a repair");
+        assert!(content(&mut w, "o") == data, "osd.{node}");
+    }
+}
+
+#[test]
+fn a_placement_group_serves_with_min_size_shards_and_waits_with_fewer() {
+    let mut rng = Rng::new(23);
+    for (k, m, down) in [(2, 1, 1), (2, 2, 1), (4, 2, 1)] {
+        let n = usize::from(k + m);
+        let mut w = World::new(24, n, k + m, if m > 1 { k + 1 } else { k }, 1);
+        w.make_erasure(k, m);
+        w.run_until("clean", World::all_clean);
+        let data = bytes(&mut rng, 20_000);
+        w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
+        (0..down).for_each(|node| w.kill(node));
+        assert!(content(&mut w, "o") == data, "{k}+{m} without {down}");
+        assert_eq!(w.run_ops("o", write_at(100, vec![1; 10])).result, 0);
+        w.kill(down);
+        w.run_for(Duration::from_secs(20));
+        // Neither data nor "no such object".
+        let waits = w.submit("o", read());
+        let gone = w.submit("gone", read());
+        w.run_for(Duration::from_secs(30));
+        assert!(!w.replies.contains_key(&waits) && !w.replies.contains_key(&gone), "{k}+{m}");
+        w.start(down);
+        assert_eq!(w.reply(waits).ops[0].data[200..], data[200..]);
+        assert_eq!(w.reply(gone).result, -2);
+    }
 }

@@ -39,7 +39,7 @@ fn report(w: &World) -> &PgReport {
     &w.reports[&PG]
 }
 /// Waits for the end of a scrub that begins now.
-fn scrub(w: &mut World, deep: bool, repair: bool) -> PgReport {
+pub(super) fn scrub(w: &mut World, deep: bool, repair: bool) -> PgReport {
     w.run_for(Duration::from_secs(2)); // stamps are in seconds
     let began = w.now.nanos / 1_000_000_000;
     ask(w, deep, repair);
@@ -50,7 +50,7 @@ fn scrub(w: &mut World, deep: bool, repair: bool) -> PgReport {
     report(w).clone()
 }
 /// How many inconsistencies are listed for clients.
-fn listed(w: &mut World, snapsets: bool) -> u32 {
+pub(super) fn listed(w: &mut World, snapsets: bool) -> u32 {
     let reply = w.run_ops("", vec![Op::ScrubLs(ScrubLs { snapsets, max: 100, ..ScrubLs::default() })]);
     assert_eq!(reply.result, 0);
     let mut r = Reader::new(&reply.ops[0].data);

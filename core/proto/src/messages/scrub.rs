@@ -32,8 +32,9 @@ pub enum ScrubQuery {
     /// What is there from `from` up to but not including `to`, or the end of the group. `values`: with
     /// the values of attributes and not their checksums alone.
     Names { from: ObjectId, to: Option<ObjectId>, values: bool },
-    /// `chain`: the checksum of everything before.
-    Data { object: ObjectId, offset: u64, len: u64, chain: u32 },
+    /// `chain`: the checksum of everything before. `factors`: of a shard of an erasure-coded object also the
+    /// checksums of its products with these, from zero.
+    Data { object: ObjectId, offset: u64, len: u64, chain: u32, factors: Vec<u8> },
     /// The pairs from a key up to but not including another.
     Omap { object: ObjectId, from: Name, to: Option<Name>, chain: u32 },
 }
@@ -46,6 +47,12 @@ pub enum ScrubAnswer {
         end: Option<ObjectId>,
     },
     Sum(ScrubSum),
+    /// `ScrubSum::Of`, and the checksums of the products that were asked for.
+    Products {
+        sum: u32,
+        chain: u32,
+        products: Vec<u32>,
+    },
 }
 
 /// The metadata of one object.
@@ -286,6 +293,9 @@ impl Decode for ScrubNote {
     }
 }
 
+/// In one question.
+const FACTORS_MAX: usize = 1024;
+
 impl Encode for ScrubQuery {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -295,11 +305,14 @@ impl Encode for ScrubQuery {
                 to.encode(out);
                 values.encode(out);
             }
-            ScrubQuery::Data { object, offset, len, chain } => {
-                out.push(1);
+            ScrubQuery::Data { object, offset, len, chain, factors } => {
+                out.push(if factors.is_empty() { 1 } else { 3 });
                 object.encode(out);
                 (*offset, *len).encode(out);
                 chain.encode(out);
+                if !factors.is_empty() {
+                    factors.encode(out);
+                }
             }
             ScrubQuery::Omap { object, from, to, chain } => {
                 out.push(2);
@@ -319,13 +332,19 @@ impl Decode for ScrubQuery {
                 to: Decode::decode(r)?,
                 values: Decode::decode(r)?,
             },
-            1 => {
+            kind @ (1 | 3) => {
                 let object = Decode::decode(r)?;
                 let (offset, len) = <(u64, u64)>::decode(r)?;
                 if offset.checked_add(len).is_none() {
                     return Err(DecodeError::BadValue { what: "length to look through", value: len });
                 }
-                ScrubQuery::Data { object, offset, len, chain: Decode::decode(r)? }
+                let chain = Decode::decode(r)?;
+                let factors: Vec<u8> = if kind == 3 { Decode::decode(r)? } else { Vec::new() };
+                if factors.len() > FACTORS_MAX || (kind == 3 && factors.is_empty()) {
+                    let value = factors.len() as u64;
+                    return Err(DecodeError::BadValue { what: "number of factors", value });
+                }
+                ScrubQuery::Data { object, offset, len, chain, factors }
             }
             2 => ScrubQuery::Omap {
                 object: Decode::decode(r)?,
@@ -353,6 +372,12 @@ impl Encode for ScrubAnswer {
                 sum.encode(out);
                 chain.encode(out);
             }
+            ScrubAnswer::Products { sum, chain, products } => {
+                out.push(4);
+                sum.encode(out);
+                chain.encode(out);
+                products.encode(out);
+            }
         }
     }
 }
@@ -363,6 +388,11 @@ impl Decode for ScrubAnswer {
             1 => ScrubAnswer::Sum(ScrubSum::Absent),
             2 => ScrubAnswer::Sum(ScrubSum::Unreadable),
             3 => ScrubAnswer::Sum(ScrubSum::Of { sum: Decode::decode(r)?, chain: Decode::decode(r)? }),
+            4 => ScrubAnswer::Products {
+                sum: Decode::decode(r)?,
+                chain: Decode::decode(r)?,
+                products: Decode::decode(r)?,
+            },
             value => return Err(DecodeError::BadValue { what: "scrub answer", value: value.into() }),
         })
     }
@@ -439,7 +469,8 @@ mod tests {
         ];
         let queries = [
             ScrubQuery::Names { from: object.clone(), to: None, values: true },
-            ScrubQuery::Data { object: object.clone(), offset: 1, len: 2, chain: 3 },
+            ScrubQuery::Data { object: object.clone(), offset: 1, len: 2, chain: 3, factors: Vec::new() },
+            ScrubQuery::Data { object: object.clone(), offset: 1, len: 2, chain: 3, factors: vec![1, 7] },
             ScrubQuery::Omap { object: object.clone(), from: "k".into(), to: Some("l".into()), chain: 3 },
         ];
         let answers = [
@@ -448,6 +479,7 @@ mod tests {
             Some(ScrubAnswer::Sum(ScrubSum::Absent)),
             Some(ScrubAnswer::Sum(ScrubSum::Unreadable)),
             Some(ScrubAnswer::Sum(ScrubSum::Of { sum: 1, chain: 2 })),
+            Some(ScrubAnswer::Products { sum: 1, chain: 2, products: vec![3, 4] }),
         ];
         let state = ScrubState { last: version, shallow_errors: 2, ..ScrubState::default() };
         let messages = queries

@@ -18,6 +18,7 @@ mod replicated;
 pub mod scrub_verdict;
 
 use super::history::missing::Missing;
+use erasure::parity_check::{Equation, locating_equations, parity_equations};
 use erasure::{Geometry, Holder};
 use nacre_base::{OsdId, ShardId};
 use nacre_proto::messages::PgRecord;
@@ -213,6 +214,16 @@ impl Backend {
         }
         let RepairPlan { shallow, deep, .. } = plan;
         Some((bad, RepairPlan { unrepairable: true, shallow, deep, ..RepairPlan::default() }))
+    }
+
+    /// What the shards of an object are to fulfil, if each is at one of these members. Empty in a replicated
+    /// pool. `locate`: so that it shows which one is wrong.
+    pub fn equations(&self, held: &[ShardId], locate: bool) -> Vec<Equation> {
+        let Backend::Erasure(geometry) = self else { return Vec::new() };
+        if (0..geometry.n()).any(|shard| !held.iter().any(|held| erasure::index(*held) == Some(shard))) {
+            return Vec::new();
+        }
+        if locate { locating_equations(geometry) } else { parity_equations(geometry) }
     }
 
     /// Checksums as they are compared with each other. Those of different shards say nothing of each other:

@@ -27,13 +27,15 @@ pub struct Content {
     /// Pieces that are not the same everywhere, or cannot be read somewhere.
     pub data: Vec<(Range<u64>, Sums)>,
     pub omap: Vec<((Name, Option<Name>), Sums)>,
+    /// In some piece a shard of an erasure-coded object is wrong, and it is not known which.
+    pub unlocated: bool,
     /// Checksums of all data and all pairs of each member, where they could be read.
     pub digests: BTreeMap<OsdId, (Option<u32>, Option<u32>)>,
 }
 
 impl Content {
     pub fn is_consistent(&self) -> bool {
-        self.data.is_empty() && self.omap.is_empty()
+        self.data.is_empty() && self.omap.is_empty() && !self.unlocated
     }
 }
 
@@ -95,7 +97,9 @@ pub fn verdict(copies: &Copies, content: &Content, primary: OsdId) -> Option<(Ba
     for copy in copies.values().flatten().filter(|copy| copy.errors == 0) {
         bad.errors |= right.map_or(0, |right| differences(copy, right));
     }
-    if content.data.iter().any(|(_, sums)| differ(sums)) {
+    // A shard of another version, or of another length, does not fit either.
+    let unlocated = content.unlocated && whole.is_empty();
+    if unlocated || content.data.iter().any(|(_, sums)| differ(sums)) {
         bad.errors |= is::object::DATA_DIGEST;
     }
     if content.omap.iter().any(|(_, sums)| differ(sums)) {
@@ -113,7 +117,12 @@ pub fn verdict(copies: &Copies, content: &Content, primary: OsdId) -> Option<(Ba
         shard.selected = selected.as_ref().is_some_and(|(selected, _)| selected == osd);
         bad.shards.insert(*osd, shard);
     }
-    let plan = plan(&whole, content, copies, right.map(|entry| entry.version), primary);
+    let mut plan = plan(&whole, content, copies, right.map(|entry| entry.version), primary);
+    if unlocated {
+        // What is computed from wrong shards is wrong.
+        let RepairPlan { shallow, deep, .. } = plan;
+        plan = RepairPlan { unrepairable: true, shallow, deep: deep + 1, ..RepairPlan::default() };
+    }
     Some((bad, plan))
 }
 

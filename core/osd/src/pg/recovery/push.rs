@@ -8,8 +8,8 @@
 
 use crate::object_info::{ATTR, ObjectInfo};
 use crate::ops::OBJECT_SIZE_MAX;
-use crate::pg::backend::erasure::job::{GatherRequest, Want};
 use crate::pg::backend::erasure::index;
+use crate::pg::backend::erasure::job::{GatherRequest, Want};
 use crate::pg::history::clone_overlap::{self, CloneOverlap};
 use crate::pg::history::{History, Update};
 use crate::pg::pending::Pending;

@@ -16,6 +16,8 @@ mod scrub_map;
 
 use super::active::Member;
 use super::backend::Backend;
+use super::backend::erasure::index;
+use super::backend::erasure::parity_check::{Equation, Fit, judge};
 use super::backend::scrub_verdict::{Content, Copies, RepairPlan, Sums, is_same};
 use super::completeness::Completeness;
 use super::history::{History, Update};
@@ -25,7 +27,7 @@ use super::{Ctx, Interval, Pg, PgEffect, Phase};
 use crate::scrub_scheduler::{ScrubConfig, ScrubSlot};
 
 use bytes::Bytes;
-use nacre_base::{Name, OsdId, PgId, Time, Utime, Version};
+use nacre_base::{Name, OsdId, PgId, ShardId, Time, Utime, Version};
 use nacre_machine::{Level, ReadError};
 use nacre_proto::maps::{OsdMap, Pool, PoolOption, map_flags, pool_flags};
 use nacre_proto::messages::peer::{EntryKind, LogEntry, PgMsg};
@@ -144,6 +146,8 @@ enum Asked {
     Data {
         offset: u64,
         len: u64,
+        /// Of the shards of an erasure-coded object.
+        equations: Vec<Equation>,
     },
     Omap {
         from: Name,
@@ -159,6 +163,8 @@ struct Exam {
     suspect: bool,
     stage: Stage,
     content: Content,
+    /// Its shards do not fit together in the piece that is being read: now it is to be seen which is wrong.
+    is_locating: bool,
     /// What a write did to it last since then.
     written: Option<(EntryKind, Version)>,
     /// Checksums of everything so far.
@@ -219,6 +225,30 @@ impl Scope<'_> {
     fn apply(&mut self, ctx: &mut Ctx<'_>, update: Update) {
         self.pending.unapplied.extend(update.objects);
         self.store(ctx, update.txn);
+    }
+    /// Of an erasure-coded pool the shard of each member.
+    fn shards(&self) -> Vec<(OsdId, usize)> {
+        let all = self.members.keys().copied().chain([self.me()]);
+        all.filter_map(|osd| Some((osd, index(self.interval.shard_of(osd))?))).collect()
+    }
+    fn equations(&self, locate: bool) -> Vec<Equation> {
+        let held: Vec<ShardId> = self.shards().iter().map(|(_, shard)| ShardId(*shard as i8)).collect();
+        self.backend.equations(&held, locate)
+    }
+    /// Whether shards fit together. What cannot be read is another matter.
+    fn fit(&self, answers: &BTreeMap<OsdId, ScrubAnswer>, equations: &[Equation]) -> Fit {
+        let of_shards: BTreeMap<usize, OsdId> =
+            self.shards().into_iter().map(|(osd, shard)| (shard, osd)).collect();
+        let products = |osd: &OsdId| match answers.get(osd) {
+            Some(ScrubAnswer::Products { products, .. }) if products.len() == equations.len() => {
+                Some(products.clone())
+            }
+            _ => None,
+        };
+        match of_shards.values().map(products).collect::<Option<Vec<_>>>() {
+            Some(products) if !equations.is_empty() => judge(equations, &products),
+            _ => Fit::Whole,
+        }
     }
     fn completeness(&self) -> Completeness<'_> {
         let own = &self.history.missing;
@@ -494,7 +524,9 @@ impl Scrub {
         {
             let stage = if running.request.deep { Stage::Data(0) } else { Stage::Copies };
             let (content, written, chains) = Default::default();
-            running.exam = Some(Box::new(Exam { object, size, suspect, stage, content, written, chains }));
+            let is_locating = false;
+            let exam = Exam { object, size, suspect, stage, content, is_locating, written, chains };
+            running.exam = Some(Box::new(exam));
         }
         match (&running.exam, running.next.clone()) {
             (Some(_), _) => self.examine(pg, ctx),
@@ -533,11 +565,15 @@ impl Scrub {
             Stage::Data(offset) => {
                 let (offset, len) = (*offset, SLICE);
                 let chain = |osd| chains.get(&osd).map_or(u32::MAX, |(data, _)| data.unwrap_or_default());
-                self.ask_all(pg, ctx, Asked::Data { offset, len }, |osd| ScrubQuery::Data {
-                    object: object.clone(),
-                    offset,
-                    len,
-                    chain: chain(osd),
+                let equations = pg.equations(exam.is_locating);
+                let shards: BTreeMap<OsdId, usize> = pg.shards().into_iter().collect();
+                let factors = |osd: OsdId| {
+                    let of_shard = |shard: &usize| equations.iter().map(|one| one.factors[*shard]).collect();
+                    shards.get(&osd).map(of_shard).unwrap_or_default()
+                };
+                self.ask_all(pg, ctx, Asked::Data { offset, len, equations: equations.clone() }, |osd| {
+                    let (object, factors) = (object.clone(), factors(osd));
+                    ScrubQuery::Data { object, offset, len, chain: chain(osd), factors }
                 });
             }
             Stage::Omap(from) => {
@@ -625,7 +661,7 @@ impl Scrub {
         match what {
             Asked::Names { to, clones } => self.take_names(pg, ctx, answers, to, clones),
             Asked::Copies => self.take_copies(pg, ctx, answers),
-            Asked::Data { offset, len } => self.take_data(pg.backend, answers, offset, len),
+            Asked::Data { offset, len, equations } => self.take_data(pg, answers, (offset, len), &equations),
             Asked::Omap { from, to } => self.take_omap(answers, from, to),
         }
         ctx.budget.scrub.pause(id, now, now.since(since));
@@ -699,16 +735,38 @@ impl Scrub {
         }
     }
 
-    fn take_data(&mut self, backend: &Backend, answers: BTreeMap<OsdId, ScrubAnswer>, offset: u64, len: u64) {
+    fn take_data(
+        &mut self,
+        pg: &Scope<'_>,
+        answers: BTreeMap<OsdId, ScrubAnswer>,
+        (offset, len): (u64, u64),
+        equations: &[Equation],
+    ) {
         let Some(exam) = self.running.as_deref_mut().and_then(|running| running.exam.as_mut()) else {
             return;
         };
+        let fit = pg.fit(&answers, equations);
+        if fit != Fit::Whole && !exam.is_locating {
+            exam.is_locating = true;
+            return; // once more, with more equations
+        }
+        exam.is_locating = false;
         let sums = sums_of(answers);
         for (osd, sum) in &sums {
             let digests = exam.chains.entry(*osd).or_insert((Some(u32::MAX), Some(u32::MAX)));
             digests.0 = digests.0.and(chain_of(sum));
         }
-        let sums = backend.comparable(sums);
+        let mut sums = pg.backend.comparable(sums);
+        match fit {
+            Fit::Whole => {}
+            Fit::Unknown => exam.content.unlocated = true,
+            Fit::Wrong(wrong) => {
+                let osd = pg.shards().into_iter().find(|(_, shard)| *shard == wrong).map(|(osd, _)| osd);
+                if let Some(ScrubSum::Of { sum, .. }) = osd.and_then(|osd| sums.get_mut(&osd)) {
+                    *sum = !*sum; // it differs from all others
+                }
+            }
+        }
         if !is_gone(&sums) && !is_same(&sums) {
             exam.content.data.push((offset..offset + len, sums));
         }
@@ -745,7 +803,7 @@ impl Scrub {
             ScrubAnswer::Names { entries, .. } => {
                 Some((osd, entries.into_iter().find(|entry| entry.object == exam.object)))
             }
-            ScrubAnswer::Sum(_) => None,
+            ScrubAnswer::Sum(_) | ScrubAnswer::Products { .. } => None,
         });
         let copies = copies.collect();
         let shard_of = |osd| pg.interval.shard_of(osd);
@@ -840,6 +898,7 @@ mod pool_option {
 fn sums_of(answers: BTreeMap<OsdId, ScrubAnswer>) -> Sums {
     let sum = |answer| match answer {
         ScrubAnswer::Sum(sum) => sum,
+        ScrubAnswer::Products { sum, chain, .. } => ScrubSum::Of { sum, chain },
         ScrubAnswer::Names { .. } => ScrubSum::Unreadable,
     };
     answers.into_iter().map(|(osd, answer)| (osd, sum(answer))).collect()

@@ -8,6 +8,7 @@ use crate::pg::pending::Pending;
 use crate::pg::{Ctx, PgEffect};
 use bytes::Bytes;
 use nacre_base::{Name, OsdId, SnapId};
+use nacre_erasure::kernel::Kernel;
 use nacre_machine::{Level, ReadError};
 use nacre_proto::messages::scrub::{
     BadSnaps, ScrubAnswer, ScrubEntry, ScrubQuery, ScrubSum, scrub_error as is,
@@ -36,6 +37,8 @@ pub struct SumRead {
     /// Of it that are in the object.
     here: u64,
     chain: u32,
+    /// Of a shard: products with these are asked for too.
+    factors: Vec<u8>,
     extents: Vec<(u64, u64)>,
 }
 
@@ -54,11 +57,11 @@ impl ScrubRecord {
     ) -> Option<ScrubAnswer> {
         let reply = match query {
             ScrubQuery::Names { from, to, values } => scan_names(ctx, history, &from, to.as_ref(), values),
-            ScrubQuery::Data { object, offset, len, chain } => {
+            ScrubQuery::Data { object, offset, len, chain, factors } => {
                 let piece = (offset, len.min(SLICE));
-                match self.start_sum(ctx, pending, asker, id, object, piece, chain) {
+                match self.start_sum(ctx, pending, (asker, id), object, piece, (chain, factors)) {
                     Ok(None) => return None,
-                    Ok(Some(sum)) => Ok(ScrubAnswer::Sum(sum)),
+                    Ok(Some(answer)) => Ok(answer),
                     Err(error) => Err(error),
                 }
             }
@@ -75,19 +78,20 @@ impl ScrubRecord {
         &mut self,
         ctx: &mut Ctx<'_>,
         pending: &mut Pending,
-        asker: Option<OsdId>,
-        id: u64,
+        (asker, id): (Option<OsdId>, u64),
         object: ObjectId,
         (offset, len): (u64, u64),
-        chain: u32,
-    ) -> Result<Option<ScrubSum>, ReadError> {
+        (chain, factors): (u32, Vec<u8>),
+    ) -> Result<Option<ScrubAnswer>, ReadError> {
         let stored = StoredId::Object(object.clone());
-        let Some(stat) = ctx.store.stat(&stored)? else { return Ok(Some(ScrubSum::Absent)) };
+        let Some(stat) = ctx.store.stat(&stored)? else {
+            return Ok(Some(ScrubAnswer::Sum(ScrubSum::Absent)));
+        };
         let here = stat.size.saturating_sub(offset).min(len);
         let extents = ctx.store.extents(&stored, offset, here)?;
-        let read = SumRead { asker, id, offset, len, here, chain, extents };
+        let read = SumRead { asker, id, offset, len, here, chain, factors, extents };
         if read.extents.is_empty() {
-            return Ok(Some(read.sum(&[])));
+            return Ok(Some(read.answer(&[])));
         }
         let number = pending.next_read();
         let extents = read.extents.clone();
@@ -103,15 +107,15 @@ impl ScrubRecord {
         result: Result<Vec<Bytes>, ReadError>,
     ) -> Option<ReadyReply> {
         let read = self.reads.remove(&number)?;
-        let sum = match &result {
-            Ok(data) => read.sum(data),
-            Err(ReadError::NotFound(_)) => ScrubSum::Absent,
+        let answer = match &result {
+            Ok(data) => read.answer(data),
+            Err(ReadError::NotFound(_)) => ScrubAnswer::Sum(ScrubSum::Absent),
             Err(error) => {
                 ctx.log(Level::Warn, format!("pg {}: {error}", self.pg));
-                ScrubSum::Unreadable
+                ScrubAnswer::Sum(ScrubSum::Unreadable)
             }
         };
-        Some((read.asker, read.id, ScrubAnswer::Sum(sum)))
+        Some((read.asker, read.id, answer))
     }
 }
 
@@ -267,7 +271,29 @@ fn entry_of(ctx: &Ctx<'_>, object: ObjectId, room: &mut usize) -> ScrubEntry {
 }
 
 impl SumRead {
-    fn sum(&self, data: &[Bytes]) -> ScrubSum {
+    fn answer(&self, data: &[Bytes]) -> ScrubAnswer {
+        let (sum, chain) = self.sum(data);
+        if self.factors.is_empty() {
+            return ScrubAnswer::Sum(ScrubSum::Of { sum, chain });
+        }
+        // Few differ: most equations of a shard have it once, or not at all.
+        let mut known: BTreeMap<u8, u32> = BTreeMap::new();
+        let products =
+            self.factors.iter().map(|by| *known.entry(*by).or_insert_with(|| self.product(*by, data)));
+        ScrubAnswer::Products { sum, chain, products: products.collect() }
+    }
+    /// The checksum of these bytes times a factor, from zero.
+    fn product(&self, factor: u8, data: &[Bytes]) -> u32 {
+        let (mut sum, mut at) = (0, self.offset);
+        for ((offset, len), bytes) in self.extents.iter().zip(data).filter(|_| factor != 0) {
+            let mut product = vec![0; bytes.len()];
+            Kernel::best().add_products(&[(factor, bytes)], &mut product);
+            sum = crc32c(crc32c_zeros(sum, offset - at), &product);
+            at = offset + (bytes.len() as u64).min(*len);
+        }
+        crc32c_zeros(sum, self.offset + self.len - at)
+    }
+    fn sum(&self, data: &[Bytes]) -> (u32, u32) {
         let (mut sum, mut chain, mut at) = (u32::MAX, self.chain, self.offset);
         for ((offset, len), bytes) in self.extents.iter().zip(data) {
             for seed in [&mut sum, &mut chain] {
@@ -278,6 +304,6 @@ impl SumRead {
         }
         chain = crc32c_zeros(chain, (self.offset + self.here).saturating_sub(at));
         sum = crc32c_zeros(sum, self.offset + self.len - at);
-        ScrubSum::Of { sum, chain }
+        (sum, chain)
     }
 }

@@ -12,6 +12,7 @@
 //!   `choice`    whose log wins after a change of members
 //!   `member`    what a member is and does
 //!   `moves`     which OSD comes to which shard
+//!   `parity_check`  whether the shards of an object fit together
 
 pub mod choice;
 pub mod encode;
@@ -19,6 +20,7 @@ pub mod gather;
 pub mod job;
 mod member;
 pub mod moves;
+pub mod parity_check;
 pub mod undo;
 pub mod view;
 
