@@ -1,6 +1,6 @@
 //! What measurements beside a real Ceph have in common: their options, and both clusters.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Shape};
 use crate::{nacre, reference};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -39,13 +39,17 @@ impl Beside {
 
     /// Started and healthy: the reference, unless it is left out, then Nacre.
     pub fn clusters(&self) -> Result<Vec<Cluster>> {
+        self.clusters_of(Shape::default())
+    }
+    /// The same, of that size.
+    pub fn clusters_of(&self, shape: Shape) -> Result<Vec<Cluster>> {
         std::fs::create_dir_all(&self.folder)?;
         let folder = self.folder.canonicalize()?;
         let mut clusters = Vec::new();
         if !self.nacre_only {
-            clusters.push(reference::up(&folder.join("ceph"), self.tcmalloc, self.fill)?);
+            clusters.push(reference::up_with(&folder.join("ceph"), shape, self.tcmalloc, self.fill)?);
         }
-        clusters.push(nacre::up(&folder.join("nacre"), self.fill)?);
+        clusters.push(nacre::up_with(&folder.join("nacre"), shape, self.fill)?);
         Ok(clusters)
     }
 }

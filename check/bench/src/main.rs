@@ -12,6 +12,7 @@ mod fio;
 mod instructions;
 mod nacre;
 mod plot;
+mod pools;
 mod probe;
 mod rbd;
 mod reference;

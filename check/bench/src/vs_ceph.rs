@@ -3,7 +3,7 @@
 
 use crate::beside::Beside;
 use crate::probe::{PROBE, Probe};
-use crate::{cluster, device, report, workload};
+use crate::{cluster, device, pools, report, workload};
 use anyhow::Result;
 
 #[derive(clap::Args)]
@@ -13,9 +13,25 @@ pub struct Options {
     /// Also print the table as JSON lines.
     #[arg(long)]
     json: bool,
+    /// `erasure`: an image on three copies, on 2+1 and on 4+2, of six OSDs on each side.
+    #[arg(long, value_enum, default_value_t = Pool::Replicated)]
+    pool: Pool,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Pool {
+    Replicated,
+    Erasure,
 }
 
 pub fn measure(options: &Options) -> Result<()> {
+    if options.pool == Pool::Erasure {
+        anyhow::ensure!(!options.json, "--json is for replicated pools only");
+        let Beside { rounds, seconds, .. } = options.beside;
+        let shape = cluster::Shape { osds: pools::OSDS, ..Default::default() };
+        let clusters = options.beside.clusters_of(shape)?;
+        return pools::measure(&clusters, rounds, seconds, &|name| options.beside.wants(name));
+    }
     let workloads: Vec<_> =
         workload::all().into_iter().filter(|workload| options.beside.wants(workload.name)).collect();
 

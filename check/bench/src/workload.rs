@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, clients_cpu, run};
 use crate::fio;
+use crate::pools::{ImageWork, measure_image};
 use crate::probe::Probed;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -23,6 +24,7 @@ enum Kind {
     PythonSync,
     PythonAsync,
     FioWrite,
+    Image(ImageWork),
 }
 
 /// What a client says of its run.
@@ -71,11 +73,25 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
-const POOL: &str = "bench";
+/// For data.
+pub const POOL: &str = "bench";
 /// Seconds. A client of a cluster that is full would wait forever.
 const CLIENT_MAX: u32 = 300;
 
 impl Workload {
+    /// Those of `pools`.
+    pub fn of_pools() -> Vec<Workload> {
+        let w = |name, kind, depth, size| Workload { name, kind, depth, size };
+        vec![
+            w("overwrite 4 KiB, 1 in flight", Kind::Image(ImageWork::Overwrite), 1, 4 << 10),
+            w("overwrite 4 KiB, 16 in flight", Kind::Image(ImageWork::Overwrite), 16, 4 << 10),
+            w("random read 4 KiB, 1 in flight", Kind::Image(ImageWork::Read), 1, 4 << 10),
+            w("random read 4 KiB, 16 in flight", Kind::Image(ImageWork::Read), 16, 4 << 10),
+            w("write 4 MiB, 16 in flight", Kind::RadosWrite, 16, 4 << 20),
+            w("degraded read 4 KiB, 1 in flight", Kind::Image(ImageWork::DegradedRead), 1, 4 << 10),
+        ]
+    }
+
     /// What the disk bounds, and not the number of operations.
     pub fn is_stream(&self) -> bool {
         self.size >= 1 << 20
@@ -104,8 +120,11 @@ impl Workload {
     }
 
     pub fn measure(&self, cluster: &Cluster, seconds: u32) -> Result<Measured> {
-        let (before, client) = (cluster.cpu()?, clients_cpu()?);
         let (depth, size) = (self.depth, self.size);
+        if let Kind::Image(work) = self.kind {
+            return measure_image(cluster, work, (depth, size), seconds);
+        }
+        let (before, client) = (cluster.cpu()?, clients_cpu()?);
         let done = match self.kind {
             Kind::RadosWrite => {
                 self.rados_bench(cluster, &format!("{seconds} write -b {size} -t {depth} --no-cleanup"))?
@@ -114,6 +133,7 @@ impl Workload {
             Kind::RadosSequentialRead => self.rados_bench(cluster, &format!("{seconds} seq -t {depth}"))?,
             Kind::PythonSync | Kind::PythonAsync => self.python(cluster, seconds)?,
             Kind::FioWrite => self.fio(cluster, seconds)?,
+            Kind::Image(_) => unreachable!("measured above"),
         };
         let (cpu, client): (Duration, Duration) = (cluster.cpu()? - before, clients_cpu()? - client);
         let measured = Measured {
