@@ -3,7 +3,8 @@
 
 Arguments: the configuration files of both (a real Ceph first), a seed, how many episodes, and perhaps the number of the only
 one to run. Each episode has an object of its own, so that what differs in one disturbs no other. Both may be written to: a pool
-`twins` is made and deleted.
+`twins` is made and deleted. With TWINS_POOL=erasure in the environment it is erasure-coded (2+1), with TWINS_POOL=overwrites it
+takes overwrites as well.
 
 What would abort a real OSD (a checksum or zeros of no bytes) is not asked for, nor what would abort librados."""
 import ctypes as c
@@ -310,7 +311,14 @@ def ceph(conf, *words):
 
 
 def start(conf, seed, numbers):
-    ceph(conf, "osd", "pool", "create", POOL, "8")
+    kind = os.environ.get("TWINS_POOL", "replicated")
+    if kind == "replicated":
+        ceph(conf, "osd", "pool", "create", POOL, "8")
+    else:
+        ceph(conf, "osd", "erasure-code-profile", "set", POOL, "k=2", "m=1", "crush-failure-domain=osd")
+        ceph(conf, "osd", "pool", "create", POOL, "8", "8", "erasure", POOL)
+    if kind == "overwrites":
+        ceph(conf, "osd", "pool", "set", POOL, "allow_ec_overwrites", "true")
     # Both take what is unsafe, or else both refuse it.
     ceph(conf, "osd", "pool", "application", "enable", POOL, "test")
     words = [sys.executable, __file__, "--work", str(seed), str(numbers.start), str(numbers.stop)]
