@@ -120,18 +120,23 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");
 
-    // A user without buckets, who may administer others.
-    let words = "s3 user create --uid console --display-name Console --access-key CONSOLE --secret secret \
-                 --caps users=* --data";
-    succeed(Command::new(nacre_binary()).args(words.split_whitespace()).arg(c.folder())).unwrap();
+    // Users without buckets: one who may administer others, and one for Swift.
+    let nacre = |words: &str| {
+        let mut command = Command::new(nacre_binary());
+        succeed(command.arg("s3").args(words.split_whitespace()).arg("--data").arg(c.folder())).unwrap()
+    };
+    nacre("user create --uid console --display-name C --access-key CONSOLE --secret secret --caps users=*");
     let mut console = python(&c, "console.py").unwrap();
     console.env("AWS_ACCESS_KEY_ID", "CONSOLE").env("AWS_SECRET_ACCESS_KEY", "secret");
     succeed(console.arg(c.folder())).unwrap();
 
-    // The page on Swift makes a secret for the first user.
     run_the_page(&c, "swift.md").unwrap();
+    nacre("user create --uid stack --display-name S --access-key STACK --secret secret");
+    nacre("subuser create --uid stack --subuser main --access full");
+    nacre("key create --uid stack --subuser main --key-type swift --secret geheim");
     let mut swift = python(&c, "swift.py").unwrap();
-    succeed(swift.args([&endpoint(&c).unwrap(), "admin:swift", "geheim"])).unwrap();
+    swift.env("AWS_ACCESS_KEY_ID", "STACK").env("AWS_SECRET_ACCESS_KEY", "secret");
+    succeed(swift.args([&endpoint(&c).unwrap(), "stack:main", "geheim"])).unwrap();
 }
 
 /// A second gateway with TLS: the cluster shows both.
