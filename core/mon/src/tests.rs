@@ -419,6 +419,7 @@ mod erasure;
 mod forced;
 mod formats;
 mod fsmap;
+mod fsmap_random;
 mod host_devices;
 mod hosts;
 mod image_load;

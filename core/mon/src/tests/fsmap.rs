@@ -162,6 +162,24 @@ fn a_server_that_starts_again_replaces_its_older_self() {
     assert_eq!(t.json(json!({ "prefix": "mds versions" })), json!({ "16": 1 }));
 }
 
+/// It had a rank and lost it before it saw a map.
+#[test]
+fn a_server_that_boots_although_it_is_fenced_gets_no_rank() {
+    let mut t = with_file_system();
+    let mut one = Server::start(&mut t, 4200, "one");
+    pass(&mut t, &mut [&mut one], 2);
+    t.run(json!({ "prefix": "mds fail", "role_or_gid": "one" }));
+    one.state = MdsState::BOOT;
+    one.beacon(&mut t);
+    t.pass(Duration::from_secs(2));
+    let dump = t.json(json!({ "prefix": "fs dump" }));
+    assert_eq!(dump["standbys"], json!([]));
+    assert_eq!(dump["filesystems"][0]["mdsmap"]["up"], json!({}));
+    let mut again = Server::start(&mut t, 4300, "one");
+    pass(&mut t, &mut [&mut again], 2);
+    assert_eq!(mds_stat(&mut t), "a:1 {0=one=up:active}");
+}
+
 #[test]
 fn requests_of_servers_that_have_not_seen_the_newest_map_are_void() {
     let mut t = with_file_system();

@@ -76,11 +76,22 @@ impl Group {
         (0..self.mons.len()).filter(|n| !self.dead.contains(n)).collect()
     }
     pub fn leader(&self) -> usize {
-        self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some()).expect("a leader")
+        self.find_leader().expect("a leader")
+    }
+    pub fn find_leader(&self) -> Option<usize> {
+        self.alive().into_iter().find(|&n| self.mons[n].mon.leading.is_some())
     }
     /// A killed one runs again.
     pub fn revive(&mut self, n: usize) {
         self.dead.remove(&n);
+    }
+    /// A killed one starts again with what it has stored.
+    pub fn restart(&mut self, n: usize) {
+        self.revive(n);
+        let config = MonConfig { seed: self.mons[n].config.seed + 1, ..self.mons[n].config.clone() };
+        let store = std::mem::take(&mut self.mons[n].store);
+        let now = self.mons.iter().map(|t| t.now).max_by_key(|now| now.mono).expect("monitors");
+        self.mons[n] = TestMon::start_with(config, store, now);
     }
     pub fn kill(&mut self, n: usize) {
         self.dead.insert(n);

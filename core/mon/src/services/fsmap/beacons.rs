@@ -153,6 +153,11 @@ impl MdsMonitor {
                 "mds.{name} has to wait for `nacre upgrade finish`: older monitors do not know it"
             ));
         }
+        // It had a rank, and does not know yet. A rank of its own would be a rank that cannot write.
+        if pending.map().is_blocklisted(&job.from.addrs) {
+            let (name, addrs) = (&beacon.name, &job.from.addrs);
+            return Err(format!("mds.{name} has to be started again: its address {addrs} is blocklisted"));
+        }
         let map = pending.fsmap(cx.state);
         if map.roles.len() >= SERVERS_MAX {
             return Err(format!("mds.{} may not join: there are {SERVERS_MAX} servers", beacon.name));
