@@ -53,6 +53,12 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Create files through Ceph's metadata server, on Ceph and on Nacre, alternately.
+    Files {
+        /// Options of the benchmark: `-- --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     /// Remove a snapshot of many objects while clients write, on Ceph and on Nacre.
     Trim {
         /// Options of the benchmark: `-- --help` lists them.
@@ -70,6 +76,7 @@ pub fn run(options: &Options) -> Result<()> {
         What::Failure { options } => ("failure", options),
         What::Rbd { options } => ("rbd", options),
         What::S3 { options } => ("s3", options),
+        What::Files { options } => ("files", options),
         What::Trim { options } => ("trim", options),
     };
     step("build", cargo().args(["build", "--profile", "dist", "--package", "nacre"]))?;

@@ -1,12 +1,13 @@
 """Durable metadata operations of a file system through python3-cephfs, on whichever cluster CEPH_CONF names.
 
-files_bench.py FILE_SYSTEM [PROCESSES [SECONDS]]: each process creates files and fsyncs each. Prints operations
-per second and the latencies' percentiles.
+files.py FILE_SYSTEM [PROCESSES [SECONDS]]: each process creates files and fsyncs each. Prints as JSON how many
+there were, operations per second, and percentiles of the latencies in milliseconds.
 
-files_bench.py FILE_SYSTEM failover PID: writes and fsyncs all the time, kills the metadata server with that
-process id, and prints for how long no operation finished.
+files.py FILE_SYSTEM failover PID: creates and fsyncs files all the time, kills the metadata server with that
+process id after 2 s, and prints as JSON for how many seconds no operation finished.
 """
 
+import json
 import multiprocessing
 import os
 import signal
@@ -54,10 +55,8 @@ def load(name, processes, seconds):
     for process in workers:
         process.join()
     at = lambda part: 1000 * latencies[int(part * (len(latencies) - 1))]
-    print(
-        f"create+fsync, {processes} processes, {seconds:g} s: {len(latencies) / seconds:.0f} op/s, "
-        f"p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms"
-    )
+    ops = len(latencies)
+    print(json.dumps({"ops": ops, "ops_per_second": ops / seconds, "p50": at(0.5), "p99": at(0.99)}))
 
 
 def failover(name, pid):
@@ -71,7 +70,7 @@ def failover(name, pid):
         create(fs, f"{folder}/{count}")
         count += 1
         longest = max(longest, time.monotonic() - before)
-    print(f"failover: {longest:.1f} s without an operation, after {count} files")
+    print(json.dumps({"seconds": longest, "files": count}))
     fs.unmount()
     fs.shutdown()
 

@@ -8,6 +8,7 @@ mod cluster;
 mod counts;
 mod device;
 mod failure;
+mod files;
 mod fio;
 mod instructions;
 mod nacre;
@@ -43,6 +44,8 @@ enum What {
     Rbd(rbd::Options),
     /// Objects over HTTP: radosgw on Ceph and Nacre's gateway on Nacre, alternately.
     S3(s3::Options),
+    /// Files through Ceph's metadata server: Ceph's OSDs and Nacre's, alternately.
+    Files(files::Options),
     /// A snapshot of many objects is removed while clients write.
     Trim(trim::Options),
     /// One process of the probe that `rbd` measures beside the clusters; started by it.
@@ -67,6 +70,7 @@ fn main() -> Result<()> {
         What::Failure(options) => failure::measure(&options),
         What::Rbd(options) => rbd::measure(&options),
         What::S3(options) => s3::measure(&options),
+        What::Files(options) => files::measure(&options),
         What::Trim(options) => trim::measure(&options),
         What::Probe(options) => probe::serve(&options),
         What::Counts(options) => counts::count(&options),
