@@ -12,6 +12,7 @@ mod daemons;
 mod devices;
 mod docs;
 mod durability;
+mod erasure;
 mod files;
 mod guest;
 mod host_devices;
