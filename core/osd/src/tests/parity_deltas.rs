@@ -172,7 +172,7 @@ fn tear_all((k, m): (u8, u8), states: u32) {
     let is_whole = std::env::var("SEEDS").is_ok();
     for torn in 0..states.pow(osds) {
         let has: Vec<u8> = (0..osds).map(|osd| (torn / states.pow(osd) % states) as u8).collect();
-        let is_due = |back: &u32| is_whole || (torn + back) % 3 == 0;
+        let is_due = |back: &u32| is_whole || (torn + back).is_multiple_of(3);
         for back in (0_u32..1 << osds).filter(|back| back.count_ones() >= u32::from(k)).filter(is_due) {
             let back: Vec<usize> = (0..osds as usize).filter(|osd| back & (1 << osd) != 0).collect();
             tear(u64::from(torn), (k, m), &has, &back);
