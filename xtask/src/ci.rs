@@ -67,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
     // the fuzzers use what they leave.
     let background = Background::start(vec![
         ("simulator", sim::command(&sim::Options::seeds(options.seeds))),
+        ("kept scripts", sim::kept_scripts()),
         ("fuzz", fuzz::command(&fuzz::Options::brief())),
     ]);
     let mut tests = cargo();

@@ -69,3 +69,10 @@ pub fn command(options: &Options) -> Command {
     };
     command
 }
+
+/// The tests of scripts that found bugs.
+pub fn kept_scripts() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--profile", "sim", "--package", "nacre-sim", "--test", "it"]);
+    command
+}
