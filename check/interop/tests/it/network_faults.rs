@@ -218,8 +218,9 @@ fn host_of_five_osds_is_away_for_minutes_and_returns() {
     let back = words.join(" ".as_ref()).into_string().unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/scripts/failure.py");
     let mut drill = t.net.on(4, "/usr/bin/python3");
-    drill.arg(script).args(["--pool", "drill", "--folder"]).arg(t.net.data(1).parent().unwrap());
-    drill.arg("--csv").arg(t.net.data(4).join("drill.csv")).args(["--away", &seconds]);
+    let folder = t.net.data(1).parent().unwrap().to_path_buf();
+    drill.arg(script).args(["--pool", "drill", "--folder"]).arg(&folder);
+    drill.arg("--csv").arg(folder.join("drill.csv")).args(["--away", &seconds]);
     drill.args(["--fail", &format!("for n in 1 2 3; do kill -KILL $(ip netns pids {namespace}); done")]);
     drill.args(["--back", &back]).env("CEPH_CONF", t.net.data(1).join("ceph.conf"));
     println!("{}", succeed(&mut drill).unwrap());
