@@ -209,6 +209,7 @@ fn host_of_five_osds_is_away_for_minutes_and_returns() {
     let t = Trial::start(&[1, 1, 1], 5, 4);
     let seconds = from_environment("NACRE_AWAY_SECONDS", 190).to_string();
     t.net.run(t.client(), 1, "ceph osd pool create drill 32").unwrap();
+    t.net.run(t.client(), 1, "ceph osd pool application enable drill test").unwrap();
     t.wait_healthy();
     // The drill has its own load.
     t.load.signal("KILL").unwrap();
