@@ -54,9 +54,6 @@ impl Changes {
             }
         }
     }
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// Whether metadata is more than an account or a container may have.
@@ -296,6 +293,5 @@ fn changed(call: &Call, before: &Container) -> Result<Option<Container>> {
         return Err(Fault::new(StatusCode::BAD_REQUEST, "the metadata is too large"));
     }
     container.check().map_err(|bad| Fault::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
-    let same = container == *before && changes.is_empty();
-    Ok((!same).then_some(container))
+    Ok((container != *before).then_some(container))
 }

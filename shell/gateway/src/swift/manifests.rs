@@ -110,6 +110,12 @@ fn etag_of(segments: &[Segment]) -> String {
     format!("\"{}\"", hex(&digest.finalize()[..]))
 }
 
+/// The size of the whole. A client of S3 can store any sizes in a manifest: none if they are no size
+/// together.
+fn total_of(segments: &[Segment]) -> Option<u64> {
+    segments.iter().try_fold(0_u64, |total, segment| total.checked_add(segment.len()))
+}
+
 /// The part of each that lies in a range of the whole.
 fn cut(segments: &[Segment], range: std::ops::Range<u64>) -> Vec<Segment> {
     let mut at = 0;
@@ -198,7 +204,8 @@ impl Swift {
         }
         let mut segments = self.segments(call, &mut shown).await?;
         segments.retain(|segment| segment.len() > 0);
-        let total = segments.iter().map(Segment::len).sum();
+        let broken = || Fault::new(StatusCode::CONFLICT, "the manifest cannot be read");
+        let total = total_of(&segments).ok_or_else(broken)?;
         shown.etag = etag_of(&segments);
         shown.len = total;
         shown.range = None;
@@ -365,6 +372,13 @@ mod tests {
         for bad in ["", "-", "0-5", "4-3", "-6", "x-", "5-", "0-18446744073709551615"] {
             assert_eq!(range_of(bad, 5), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn sizes_that_are_no_size_together_are_refused() {
+        let huge = segment("a", u64::MAX, 0..u64::MAX);
+        assert_eq!(total_of(&[segment("a", 10, 2..7), segment("b", 1, 0..1)]), Some(6));
+        assert_eq!(total_of(&[huge, segment("b", 1, 0..1)]), None);
     }
 
     #[test]
