@@ -123,28 +123,34 @@ fn pg_command_goes_to_the_primary() {
     assert_eq!(w.errno(), errno::ENOENT);
 }
 
+fn mgr_addr(n: u16) -> nacre_proto::types::EntityAddr {
+    nacre_proto::types::EntityAddr::msgr2(([127, 0, 0, 1], 7000 + n).into(), 1)
+}
+
+/// A map whose active manager is at that address.
+fn mgr_map(epoch: u32, n: u16) -> MgrMapMsg {
+    let active = AddrVec::one(mgr_addr(n));
+    MgrMapMsg { map: to_vec(&MgrMap::with_active(Epoch(epoch), "x", 1, active, Utime::ZERO)).into() }
+}
+
 #[test]
 fn a_command_for_the_manager_waits_for_one_and_is_sent_again_to_the_next() {
     let mut w = World::up();
-    let addr = |n: u16| nacre_proto::types::EntityAddr::msgr2(([127, 0, 0, 1], 7000 + n).into(), 1);
     let id = w.submit(RequestKind::MgrCommand { command: "{}".to_owned(), input: "in".into() });
     let subscribed = w.take_sent(|_, message| matches!(message, Message::MonSubscribe(_)));
     assert!(matches!(&subscribed[0].1, Message::MonSubscribe(sub) if sub.what.contains_key("mgrmap")));
-    let map = |epoch, n| MgrMapMsg {
-        map: to_vec(&MgrMap::with_active(Epoch(epoch), "x", 1, AddrVec::one(addr(n)), Utime::ZERO)).into(),
-    };
     let mon = w.mon();
-    w.hear(mon, 0, map(1, 1));
-    let first = w.conn(addr(1));
+    w.hear(mon, 0, mgr_map(1, 1));
+    let first = w.conn(mgr_addr(1));
     w.open(first);
     let sent = |w: &mut World, conn| w.take_sent(|c, m| c == conn && matches!(m, Message::MgrCommand(_)));
     assert_eq!(sent(&mut w, first).len(), 1);
-    w.hear(mon, 0, map(2, 2));
+    w.hear(mon, 0, mgr_map(2, 2));
     assert!(!w.conns.contains_key(&first));
-    let second = w.conn(addr(2));
+    let second = w.conn(mgr_addr(2));
     w.close(second, Closed::Refused);
     w.wait(std::time::Duration::from_secs(1));
-    let third = w.conn(addr(2));
+    let third = w.conn(mgr_addr(2));
     w.open(third);
     let (tid, _) = sent(&mut w, third).remove(0);
     w.hear(third, tid, MgrCommandReply { retval: 0, status: "fine".to_owned(), output: Bytes::new() });
@@ -155,24 +161,20 @@ fn a_command_for_the_manager_waits_for_one_and_is_sent_again_to_the_next() {
 #[test]
 fn a_daemon_of_a_service_introduces_itself_to_every_manager_and_reports() {
     let mut w = World::up();
-    let addr = |n: u16| nacre_proto::types::EntityAddr::msgr2(([127, 0, 0, 1], 7000 + n).into(), 1);
     let service = ServiceDaemon { service: "rgw".into(), name: "a".into(), metadata: BTreeMap::new() };
     w.submit(RequestKind::Register(service));
     assert!(matches!(w.result().1, Ok(Output::Done)));
-    let map = |epoch, n| MgrMapMsg {
-        map: to_vec(&MgrMap::with_active(Epoch(epoch), "x", 1, AddrVec::one(addr(n)), Utime::ZERO)).into(),
-    };
     let mon = w.mon();
-    w.hear(mon, 0, map(1, 1));
-    let first = w.conn(addr(1));
+    w.hear(mon, 0, mgr_map(1, 1));
+    let first = w.conn(mgr_addr(1));
     w.open(first);
     let opened = |w: &mut World, conn| {
         let sent = w.take_sent(|c, message| c == conn && matches!(message, Message::MgrOpen(_)));
         sent.into_iter().map(|(_, message)| message).collect::<Vec<_>>()
     };
     assert!(matches!(&opened(&mut w, first)[..], [Message::MgrOpen(open)] if open.service_name == "rgw"));
-    w.hear(mon, 0, map(2, 2));
-    let second = w.conn(addr(2));
+    w.hear(mon, 0, mgr_map(2, 2));
+    let second = w.conn(mgr_addr(2));
     w.open(second);
     assert_eq!(opened(&mut w, second).len(), 1);
     w.hear(second, 0, MgrConfigure { stats_period_secs: 5, stats_threshold: 5 });
@@ -184,7 +186,7 @@ fn a_daemon_of_a_service_introduces_itself_to_every_manager_and_reports() {
     // The manager forgot it.
     w.close(second, Closed::Refused);
     w.wait(std::time::Duration::from_secs(1));
-    let again = w.conn(addr(2));
+    let again = w.conn(mgr_addr(2));
     w.open(again);
     assert_eq!(opened(&mut w, again).len(), 1);
 }
