@@ -19,11 +19,11 @@ impl Swift {
     pub(super) async fn at_account(&self, call: &Call, body: Body) -> Result<Reply> {
         let account = call.own_account()?;
         let sender = &call.identity.sender;
-        let (may, writes) = match call.method {
-            Method::GET | Method::HEAD => (sender.may_read, false),
-            _ => (sender.may_write, true),
+        let may = match call.method {
+            Method::GET | Method::HEAD => sender.may_read,
+            _ => sender.may_write,
         };
-        if !may || writes && !sender.limits.is_empty() {
+        if !may {
             return Err(Fault::new(StatusCode::FORBIDDEN, "the key does not give this right"));
         }
         match call.method {
