@@ -1,7 +1,7 @@
 """Durable metadata operations of a file system through python3-cephfs, on whichever cluster CEPH_CONF names.
 
-files.py FILE_SYSTEM [PROCESSES [SECONDS]]: each process creates files and fsyncs each. Prints as JSON how many
-there were, operations per second, and percentiles of the latencies in milliseconds.
+files.py FILE_SYSTEM [PROCESSES [SECONDS]]: each process creates files and fsyncs each. Prints as JSON how
+many there were, operations per second, and percentiles of the latencies in milliseconds.
 
 files.py FILE_SYSTEM failover PID: creates and fsyncs files all the time, kills the metadata server with that
 process id after 2 s, and prints as JSON for how many seconds no operation finished.

@@ -1,4 +1,5 @@
-"""The console in a browser: console.py FOLDER. With CONSOLE_PICTURES, pictures of the pages go into that folder."""
+"""The console in a browser: console.py FOLDER. With CONSOLE_PICTURES, pictures of the pages go into that
+folder."""
 
 import os
 import sys
@@ -34,7 +35,8 @@ def find(selector):
 def named(label, tag="button"):
     """A button or link that is there, by its text."""
     path = f"//{tag}[normalize-space()='{label}']"
-    return patience.until(lambda b: next((e for e in b.find_elements(By.XPATH, path) if e.is_displayed()), None))
+    visible = lambda b: (e for e in b.find_elements(By.XPATH, path) if e.is_displayed())
+    return patience.until(lambda b: next(visible(b), None))
 
 
 def press(find_it):
@@ -128,7 +130,8 @@ try:
         shown(f"{name} was deleted.")
     click("Sign out")
     shown("Access key")
-    faults = [line for line in browser.get_log("browser") if line["level"] == "SEVERE" and "status of 4" not in line["message"]]
+    severe = [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    faults = [message for message in severe if "status of 4" not in message]
     assert not faults, faults
 finally:
     browser.quit()

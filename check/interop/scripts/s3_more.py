@@ -1,7 +1,7 @@
 """Encryption at rest, TLS and web sites, with boto3.
 
-Arguments: the program, the folder of the cluster, the endpoint of a gateway with TLS, and its certificate. The
-environment has AWS_ENDPOINT_URL and the keys of a user.
+Arguments: the program, the folder of the cluster, the endpoint of a gateway with TLS, and its certificate.
+The environment has AWS_ENDPOINT_URL and the keys of a user.
 """
 
 import http.client

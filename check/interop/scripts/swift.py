@@ -1,5 +1,5 @@
-"""OpenStack's object storage API with its own client: swift.py ENDPOINT USER:SUBUSER SECRET. The same objects are
-read over S3 with the keys of the environment."""
+"""OpenStack's object storage API with its own client: swift.py ENDPOINT USER:SUBUSER SECRET. The same objects
+are read over S3 with the keys of the environment."""
 
 import hashlib
 import hmac
@@ -73,7 +73,8 @@ def containers():
 def objects():
     swift.put_container("walk")
     body = os.urandom(100_000)
-    etag = swift.put_object("walk", "dir/ä b", body, content_type="image/x", headers={"X-Object-Meta-Kind": "test"})
+    kind = {"X-Object-Meta-Kind": "test"}
+    etag = swift.put_object("walk", "dir/ä b", body, content_type="image/x", headers=kind)
     assert etag == hashlib.md5(body).hexdigest()
     head, read = swift.get_object("walk", "dir/ä b")
     assert read == body and head["etag"] == etag and head["content-type"] == "image/x", head
@@ -104,7 +105,8 @@ def objects():
     _, listed = swift.get_container("walk", prefix="dir/", limit=1)
     assert [line["name"] for line in listed] == ["dir/s3"], listed
     _, listed = swift.get_container("walk", marker="dir/s3")
-    assert [(line["name"], line["bytes"], line["hash"]) for line in listed] == [("dir/ä b", 100_000, etag)], listed
+    lines = [(line["name"], line["bytes"], line["hash"]) for line in listed]
+    assert lines == [("dir/ä b", 100_000, etag)], listed
     plain = fetch(f"{url}/walk?end_marker=dir", **{"X-Auth-Token": token})
     assert plain[2] == b"copy\n", plain
     xml = fetch(f"{url}/walk?format=xml&path=dir", **{"X-Auth-Token": token})[2].decode()
@@ -124,13 +126,15 @@ def large():
     swift.put_object("walk", "dynamic", b"", headers={"X-Object-Manifest": "walk/parts/"})
     head, read = swift.get_object("walk", "dynamic")
     assert read == whole and head["x-object-manifest"] == "walk/parts/", head
-    rows = [{"path": f"/walk/parts/{n}", "size_bytes": 70_000, "etag": hashlib.md5(parts[n]).hexdigest()} for n in range(3)]
+    etags = [hashlib.md5(part).hexdigest() for part in parts]
+    rows = [{"path": f"/walk/parts/{n}", "size_bytes": 70_000, "etag": etags[n]} for n in range(3)]
     rows[1]["range"] = "100-199"
     swift.put_object("walk", "static", json.dumps(rows), query_string="multipart-manifest=put")
     short = parts[0] + parts[1][100:200] + parts[2]
     head, read = swift.get_object("walk", "static")
     assert read == short and head["x-static-large-object"] == "True", head
-    assert head["content-length"] == str(len(short)) and swift.head_object("walk", "static")["etag"] == head["etag"]
+    assert head["content-length"] == str(len(short)), head
+    assert swift.head_object("walk", "static")["etag"] == head["etag"]
     _, read = swift.get_object("walk", "static", headers={"Range": "bytes=69990-70110"})
     assert read == short[69_990:70_111]
     _, read = swift.get_object("walk", "static", query_string="multipart-manifest=get")
@@ -191,13 +195,15 @@ def temporary():
 
 def end():
     names = [f"walk/{line['name']}" for line in swift.get_container("walk", full_listing=True)[1]]
-    names += [f"walk_segments/{line['name']}" for line in swift.get_container("walk_segments", full_listing=True)[1]]
+    segments = swift.get_container("walk_segments", full_listing=True)[1]
+    names += [f"walk_segments/{line['name']}" for line in segments]
     names += ["open/page", "open/put", "open/none", "open", "walk", "walk_segments"]
     text = "\n".join(urllib.parse.quote(name) for name in names).encode()
     address = f"{url}?bulk-delete"
     headers = {"X-Auth-Token": token, "Content-Type": "text/plain", "Accept": "application/json"}
     done = json.loads(fetch(address, "POST", text, **headers)[2])
-    assert done["Number Deleted"] == len(names) - 1 and done["Number Not Found"] == 1 and not done["Errors"], done
+    assert done["Number Deleted"] == len(names) - 1 and done["Number Not Found"] == 1, done
+    assert not done["Errors"], done
     assert swift.get_account()[1] == []
 
 

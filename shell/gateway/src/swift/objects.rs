@@ -310,7 +310,8 @@ impl Swift {
         let source = self.container(call, &from.0).await?.record.name.clone();
         let shown = self.look(call, &source, &from.1).await?;
         if manifests::is_manifest(&shown) && call.parameter("multipart-manifest") != Some("get") {
-            let why = "the source is a manifest: copy it with ?multipart-manifest=get, or upload what it stands for";
+            let why = "the source is a manifest: copy it with ?multipart-manifest=get, or upload what it \
+                       stands for";
             return Err(Fault::new(StatusCode::BAD_REQUEST, why));
         }
         let is_fresh = call
