@@ -78,6 +78,8 @@ pub const ALL: &[Target] = &[
     target("s3-value", s3::value_seeds, s3::value),
     target("s3-settings", s3::settings_seeds, s3::settings),
     Target { fixed: 1 << 20, ..target("s3-policy", s3_access::policy_seeds, s3_access::policy) },
+    Target { fixed: 1 << 20, ..target("s3-form", s3_access::form_seeds, s3_access::form) },
+    Target { fixed: 1 << 20, ..target("s3-keystone", s3_access::keystone_seeds, s3_access::keystone) },
     target("s3-access", s3_access::record_seeds, s3_access::record),
     Target { fixed: 64 << 20, ..target("osd", osd::seeds, osd::run) },
     Target { fixed: 64 << 20, ..target("monitor", monitor::seeds, monitor::run) },

@@ -61,4 +61,21 @@ while True:
     assert time.monotonic() < deadline, f"rules were not carried out: {keys} {uploads}"
     time.sleep(0.2)
 s3.delete_object(Bucket="garbage", Key="new")
-s3.delete_bucket(Bucket="garbage")
+
+
+
+# An object that ends by itself, as over Swift: not only hidden, but deleted.
+def add_end(request, **_):
+    request.headers["X-Delete-At"] = str(int(time.time()) + 2)
+
+
+s3.meta.events.register("before-sign.s3.PutObject", add_end)
+s3.put_object(Bucket="garbage", Key="ends", Body=body)
+while True:
+    try:
+        s3.delete_bucket(Bucket="garbage")
+        break
+    except ClientError as e:
+        assert e.response["Error"]["Code"] == "BucketNotEmpty", e
+    assert time.monotonic() < deadline + 60
+    time.sleep(0.2)

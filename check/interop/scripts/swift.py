@@ -61,7 +61,6 @@ def containers():
     swift.post_container("First Box", {"X-Container-Meta-Size": "1", "X-Remove-Container-Meta-Color": "x"})
     head = swift.head_container("First Box")
     assert head["x-container-meta-size"] == "1" and "x-container-meta-color" not in head, head
-    assert status(swift.put_container, "old", {"X-Versions-Location": "x"}) == 501
     assert status(swift.get_container, "none") == 404
     swift.put_object("First Box", "a", b"1")
     assert status(swift.delete_container, "First Box") == 409
@@ -193,6 +192,72 @@ def temporary():
     assert fetch(signed("PUT", "/open/spy"), "PUT", b"", **{"X-Object-Manifest": "walk/"})[0] == 400
 
 
+def expiring():
+    swift.put_container("short")
+    assert status(swift.put_object, "short", "a", b"1", headers={"X-Delete-At": "1"}) == 400
+    assert status(swift.put_object, "short", "a", b"1", headers={"X-Delete-After": "soon"}) == 400
+    swift.put_object("short", "stays", b"1", headers={"X-Delete-After": "3600"})
+    until = swift.head_object("short", "stays")["x-delete-at"]
+    assert abs(int(until) - time.time() - 3600) < 600, until
+    swift.copy_object("short", "stays", "/short/copy")
+    assert swift.head_object("short", "copy")["x-delete-at"] == until
+    swift.post_object("short", "copy", {})
+    assert "x-delete-at" not in swift.head_object("short", "copy")
+    swift.put_object("short", "goes", b"1", headers={"X-Delete-At": str(int(time.time()) + 2)})
+    swift.post_object("short", "stays", {"X-Delete-After": "2"})
+    limit = time.time() + 60
+    while [line["name"] for line in swift.get_container("short")[1]] != ["copy"]:
+        assert time.time() < limit
+        time.sleep(0.1)
+    assert status(swift.get_object, "short", "goes") == 404
+    # They are deleted in their turn: not waited for here.
+    s3_client.empty(s3_client.client(), "short")
+
+
+def archived():
+    swift.put_container("archive")
+    for header, after in ("X-Versions-Location", b"one"), ("X-History-Location", None):
+        swift.put_container("kept", {header: "archive"})
+        assert swift.head_container("kept")[header.lower()] == "archive"
+        assert status(swift.post_container, "kept", {"X-Versions-Enabled": "true"}) == 400
+        swift.put_object("kept", "o", b"one")
+        swift.put_object("kept", "o", b"two", headers={"X-Object-Meta-A": "b"})
+        copies = swift.get_container("archive", prefix="001o/")[1]
+        assert len(copies) == 1 and swift.get_object("archive", copies[0]["name"])[1] == b"one", copies
+        swift.delete_object("kept", "o")
+        if after:
+            assert swift.get_object("kept", "o")[1] == after
+            swift.delete_object("kept", "o")
+        assert status(swift.head_object, "kept", "o") == 404
+        copies = [line["name"] for line in swift.get_container("archive")[1]]
+        assert len(copies) == (0 if after else 3), copies
+        swift.post_container("kept", {f"X-Remove-{header[2:]}": "x"})
+        assert header.lower() not in swift.head_container("kept")
+    assert swift.get_object("archive", copies[1])[1] == b"two"
+    assert swift.head_object("archive", copies[2])["content-type"].startswith("application/x-deleted")
+    for name in copies:
+        swift.delete_object("archive", name)
+    swift.delete_container("archive")
+    swift.delete_container("kept")
+
+
+def versions():
+    swift.put_container("versions", {"X-Versions-Enabled": "true"})
+    swift.put_object("versions", "o", b"one")
+    swift.put_object("versions", "o", b"two")
+    swift.delete_object("versions", "o")
+    lines = swift.get_container("versions", query_string="versions")[1]
+    kinds = [(line["is_latest"], line["bytes"], "deleted" in line["content_type"]) for line in lines]
+    assert kinds == [(True, 0, True), (False, 3, False), (False, 3, False)], lines
+    oldest = f"version-id={lines[2]['version_id']}"
+    assert swift.get_object("versions", "o", query_string=oldest)[1] == b"one"
+    page = f"versions&marker=o&version_marker={lines[1]['version_id']}"
+    assert swift.get_container("versions", query_string=page)[1] == lines[2:]
+    for line in lines:
+        swift.delete_object("versions", "o", query_string=f"version-id={line['version_id']}")
+    swift.delete_container("versions")
+
+
 def end():
     names = [f"walk/{line['name']}" for line in swift.get_container("walk", full_listing=True)[1]]
     segments = swift.get_container("walk_segments", full_listing=True)[1]
@@ -221,4 +286,7 @@ objects()
 large()
 lists()
 temporary()
+expiring()
+archived()
+versions()
 end()

@@ -5,10 +5,10 @@
 //! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
 //! `condition` the preconditions of HTTP, `version` names versions, `lock` keeps them, `upload` the state of
 //! a multipart upload, `data` how bodies are cut into RADOS objects, `encryption` how they are encrypted,
-//! `account` users and buckets, `config` what is set on a bucket.
+//! `account` users and buckets, `config` what is set on a bucket, `form` what browsers may upload.
 //!
 //! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`. `swift`
-//! has what Swift adds to buckets.
+//! has what Swift adds to buckets, `keystone` what OpenStack's identity service answers.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
@@ -20,7 +20,9 @@ mod condition;
 mod config;
 mod data;
 mod encryption;
+mod form;
 mod index;
+pub mod keystone;
 mod leaf;
 mod listing;
 mod lock;
@@ -44,6 +46,7 @@ pub use config::{
 };
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
 pub use encryption::{BucketEncryption, CHUNK, CODE, Chunks, Encryption, KeySource, chunks};
+pub use form::{BadForm, FileSize, FormPolicy};
 pub use index::{
     Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, OpId, Refusal, Revision, Ticket,
 };

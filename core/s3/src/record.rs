@@ -34,6 +34,8 @@ pub struct Entry {
     pub is_marker: bool,
     /// Counts changes of the head, so that a comparison of entries finds them.
     pub edits: u32,
+    /// When the object ends, in milliseconds since 1970; zero for never.
+    pub expires: u64,
 }
 versioned_fields!(
     Entry,
@@ -44,10 +46,15 @@ versioned_fields!(
     etag,
     owner,
     storage_class,
-    checksum; later stamp, is_null, is_marker, edits
+    checksum; later stamp, is_null, is_marker, edits, expires
 );
 
 impl Entry {
+    /// Whether the object has ended, and only waits for its deletion.
+    pub fn is_expired(&self, now: u64) -> bool {
+        self.expires != 0 && self.expires <= now
+    }
+
     /// The version that it is.
     pub fn version(&self) -> VersionId {
         match self.stamp {

@@ -25,8 +25,12 @@ pub struct Container {
     pub read: String,
     /// `X-Container-Write`.
     pub write: String,
+    /// The container for versions of objects that are replaced; empty for none.
+    pub archive: String,
+    /// Of `X-History-Location`: a DELETE brings no version back, but is noted in the archive.
+    pub is_history: bool,
 }
-versioned_fields!(Container, "swift container", metadata, read, write);
+versioned_fields!(Container, "swift container", metadata, read, write; later archive, is_history);
 
 /// An element of a list that means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -227,6 +231,8 @@ mod tests {
             metadata: BTreeMap::from([("color".into(), "blue".into())]),
             read: ".r:*".into(),
             write: "anna".into(),
+            archive: "old".into(),
+            is_history: true,
         };
         let settings = BTreeMap::from([(CONTAINER.to_owned(), nacre_wire::to_vec(&container).into())]);
         assert_eq!(Container::of(&settings), Ok(container));

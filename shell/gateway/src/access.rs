@@ -9,7 +9,7 @@ use crate::listing::percent_decode;
 use crate::objects::{key_of, tags_of_header};
 use crate::users::{Identity, Users};
 use crate::versions::{is_marker, version_of};
-use hyper::header::{HeaderMap, HeaderValue, REFERER, USER_AGENT};
+use hyper::header::{HOST, HeaderMap, HeaderValue, REFERER, USER_AGENT};
 use hyper::http::Extensions;
 use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
 use nacre_s3::policy::{Context, Policy, Principal};
@@ -37,6 +37,18 @@ const TOKEN: &str = "x-amz-security-token";
 pub struct Peer {
     pub address: IpAddr,
     pub is_encrypted: bool,
+}
+
+/// The URL under which the client reaches the gateway.
+pub fn base_url(headers: &HeaderMap, peer: Option<Peer>) -> String {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
+    let scheme = match text("x-forwarded-proto") {
+        Some("https") => "https",
+        _ if is_encrypted => "https",
+        _ => "http",
+    };
+    format!("{scheme}://{}", text(HOST.as_str()).unwrap_or("localhost"))
 }
 
 /// What was found out about a request that may be carried out.
@@ -218,6 +230,8 @@ pub struct Head<'a> {
     headers: &'a HeaderMap,
     /// Names and values of the parameters of the URL, without percent-encoding.
     pub query: Vec<(String, String)>,
+    /// It is a form with a signed policy.
+    pub is_form: bool,
 }
 
 impl<'a> Head<'a> {
@@ -227,7 +241,7 @@ impl<'a> Head<'a> {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let query = pairs.map(|(name, value)| (decode(name), decode(value))).collect();
-        Head { headers, query }
+        Head { headers, query, is_form: false }
     }
 
     /// A header, if it is text.
@@ -254,7 +268,7 @@ impl<'a> Head<'a> {
         if matches!(operation, "DeleteObject" | "PutObjectRetention") && bypasses(self.headers) {
             names.push(BYPASS_OPERATION);
         }
-        if matches!(operation, "PutObject" | "CopyObject" | "CreateMultipartUpload") {
+        if matches!(operation, "PutObject" | "PostObject" | "CopyObject" | "CreateMultipartUpload") {
             let has = |name: &str| self.headers.contains_key(name);
             if has("x-amz-object-lock-mode") || has("x-amz-object-lock-retain-until-date") {
                 names.push("PutObjectRetention");
@@ -327,9 +341,13 @@ impl<'a> Head<'a> {
 
     fn signature(&self, context: &mut Context, now: OffsetDateTime) {
         let is_presigned = self.parameter("X-Amz-Signature").is_some();
-        if is_presigned || self.headers.contains_key(hyper::header::AUTHORIZATION) {
+        if self.is_form || is_presigned || self.headers.contains_key(hyper::header::AUTHORIZATION) {
             context.set("s3:signatureversion", "AWS4-HMAC-SHA256");
-            let kind = if is_presigned { "REST-QUERY-STRING" } else { "REST-HEADER" };
+            let kind = match is_presigned {
+                _ if self.is_form => "POST",
+                true => "REST-QUERY-STRING",
+                false => "REST-HEADER",
+            };
             context.set("s3:authType", kind);
         }
         if let Some(signed) = self.parameter("X-Amz-Date").as_deref().and_then(basic_time) {
@@ -344,7 +362,7 @@ fn bypasses(headers: &HeaderMap) -> bool {
 }
 
 /// From `20260102T030405Z`.
-fn basic_time(text: &str) -> Option<OffsetDateTime> {
+pub fn basic_time(text: &str) -> Option<OffsetDateTime> {
     let digits: Vec<&str> = [0..4, 4..6, 6..8, 9..11, 11..13, 13..15]
         .into_iter()
         .map(|at| text.get(at))
@@ -474,6 +492,17 @@ mod tests {
         let locks = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-legal-hold", "ON")];
         assert_eq!(names("PutObject", &locks), ["s3:PutObjectRetention", "s3:PutObjectLegalHold"]);
         assert_eq!(names("CopyObject", &locks[..1]), ["s3:PutObjectRetention"]);
+    }
+
+    #[test]
+    fn clients_are_told_the_url_that_they_used() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("s.example:7480"));
+        assert_eq!(base_url(&headers, None), "http://s.example:7480");
+        let peer = Peer { address: [127, 0, 0, 1].into(), is_encrypted: true };
+        assert_eq!(base_url(&headers, Some(peer)), "https://s.example:7480");
+        headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+        assert_eq!(base_url(&headers, None), "https://s.example:7480");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub const FEATURES: &[Feature] = &[
     line("objects", "PUT, GET, HEAD, DELETE, COPY, DeleteObjects", Yes, ""),
     line("objects", "ranges, parts by number, conditions", Yes, ""),
     line("objects", "multipart uploads", Yes, ""),
+    line("objects", "uploads by POST forms", Yes, "signature version 4"),
     line("objects", "checksums and trailers", Yes, "CRC32, CRC32C, CRC64NVME, SHA1, SHA256"),
     line("objects", "tags, GetObjectAttributes", Yes, "no checksums of single parts"),
     line("objects", "encryption: SSE-S3, SSE-C", Yes, "SSE-C over TLS, loopback, or an HTTPS proxy"),
@@ -74,10 +75,11 @@ pub const FEATURES: &[Feature] = &[
     line("identity", "STS: web identity, SAML", No, ""),
     line("identity", "IAM API, accounts, groups", No, "nacre s3 user, role, role-policy"),
     line("identity", "usage log, rate limits", No, ""),
-    line("identity", "LDAP, Keystone", No, ""),
+    line("identity", "Keystone", Yes, "tokens and EC2 credentials; with --keystone-url"),
+    line("identity", "LDAP", No, ""),
     line("administration", "console for browsers", Yes, "at /_console/"),
     line("administration", "Admin Ops API", Partly, "users, buckets, quotas, capabilities, info"),
-    line("other", "Swift", Partly, "docs/swift.md; no Keystone, no expiring objects"),
+    line("other", "Swift", Partly, "docs/swift.md"),
     line("other", "TLS", Yes, "with --tls-cert and --tls-key"),
 ];
 

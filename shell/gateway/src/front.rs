@@ -5,8 +5,8 @@
 
 use crate::errors;
 use crate::listing::percent_decode;
-use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue};
+use hyper::{Request, StatusCode};
 use s3s::{HttpError, HttpResponse, S3Error, s3_error};
 
 /// Beginnings of the names of headers that ask for what the gateway does not have.
@@ -22,11 +22,6 @@ const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 /// Why a request is refused; none if it may go on.
 pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
     let header = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    // The parser of forms holds all of the file in memory, before it looks at the signature.
-    let content_type = header(CONTENT_TYPE).unwrap_or_default().trim_start().to_ascii_lowercase();
-    if request.method() == Method::POST && content_type.starts_with("multipart/") {
-        return Some(s3_error!(NotImplemented, "Uploads by POST forms are not supported."));
-    }
     let query: Vec<(String, &str)> = request.uri().query().map(query_of).unwrap_or_default();
     let parameter = |name: &str| query.iter().find(|(found, _)| found == name).map(|(_, value)| *value);
     // Version 2 covers neither the body nor all of the query, and can be replayed at any time.
@@ -109,14 +104,6 @@ mod tests {
             request = request.header(*name, *value);
         }
         refusal(&request.body(()).unwrap()).map(|refusal| refusal.code().as_str().to_owned())
-    }
-
-    #[test]
-    fn forms_are_refused_before_their_body_is_read() {
-        let form = ("Content-Type", "Multipart/Form-Data; boundary=x");
-        assert_eq!(code("POST", "/bucket", &[form]).as_deref(), Some("NotImplemented"));
-        assert_eq!(code("PUT", "/bucket/key", &[form]), None);
-        assert_eq!(code("POST", "/bucket?delete", &[("Content-Type", "application/xml")]), None);
     }
 
     #[test]

@@ -8,13 +8,15 @@
 //! what can be set on a bucket, `cors` lets pages of other sites in, `website` shows buckets as web sites,
 //! `versions`, `locks`, `object_tags` and `attributes` serve what their names say. `lifecycle` carries out
 //! the rules that `lifecycle_rules` takes from clients, `garbage` removes what is not needed any more, and
-//! `orphans` what gateways left that have ended.
+//! `orphans` what gateways left that have ended, `expiry` objects that end at a time of their own.
 //!
 //! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
 //! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
-//! `sts` roles and keys for a time, `secrets` encrypts keys, `admin` administers all of it. `encryption` has
-//! what requests ask for about encryption at rest, `keyring` the keys for it, `cipher` encrypts bodies.
-//! `swift` serves the same buckets to clients of OpenStack. `console` has pages for browsers.
+//! `sts` roles and keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin`
+//! administers all of it. `encryption` has what requests ask for about encryption at rest, `keyring` the keys
+//! for it, `cipher` encrypts bodies.
+//! `swift` serves the same buckets to clients of OpenStack. `console` has pages for browsers, `post_forms`
+//! takes uploads of other pages' forms, which `multipart` reads.
 
 mod access;
 mod accounts;
@@ -31,19 +33,24 @@ mod domains;
 mod driver;
 mod encryption;
 mod errors;
+mod expiry;
 mod features;
 mod front;
 mod garbage;
 mod keyring;
+mod keystone;
 mod lifecycle;
 mod lifecycle_rules;
 mod listing;
 mod locks;
+mod multipart;
 mod object_acls;
 mod object_tags;
 mod objects;
 mod orphans;
+mod outbound;
 mod policies;
+mod post_forms;
 mod quotas;
 mod receive;
 mod secrets;
@@ -52,6 +59,7 @@ mod server;
 mod service;
 mod sessions;
 mod settings;
+mod signing;
 mod store;
 mod sts;
 mod swift;
@@ -64,6 +72,7 @@ mod website;
 
 pub use admin::{Admin, AdminError, Params, Verb};
 pub use features::{FEATURES, Feature, Support};
+pub use keystone::KeystoneOptions;
 pub use nacre_perf::Registry;
 pub use server::{Gateway, Options};
 pub use tls::{Tls, TlsFiles};

@@ -5,6 +5,7 @@
 //! is wrong if two do: each removal holds only if its version is still as it was seen.
 
 use crate::buckets::{Buckets, OpenBucket, upload_of};
+use crate::expiry::Ended;
 use crate::orphans::{self, WINDOW};
 use crate::store::{Pools, Store, now};
 use anyhow::{Context, Result, bail};
@@ -81,6 +82,11 @@ impl Lifecycle {
         loop {
             if !self.hold_lease(pools).await? {
                 return Ok(());
+            }
+            // What has ended does not wait for all buckets.
+            let ended = Ended { store: &self.store, buckets: &self.buckets, grace: self.grace };
+            if let Err(e) = ended.round(pools).await {
+                tracing::warn!("objects that have ended are left for later: {e:#}");
             }
             let mut has_more = false;
             let mut names = pools.meta.objects();

@@ -4,6 +4,7 @@ use crate::buckets::OpenBucket;
 use crate::errors;
 use crate::objects::{etag, timestamp};
 use crate::service::Core;
+use crate::store::now;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -97,6 +98,9 @@ fn lines(page: &Page, names: Names, with_owner: bool) -> S3Result<Lines> {
             }
             Item::Key(key, value) => {
                 let entry: Entry = from_slice(value).map_err(errors::corrupt)?;
+                if entry.is_expired(now()) {
+                    continue;
+                }
                 lines.objects.push(line(key, entry, names, with_owner));
             }
         }
@@ -203,7 +207,7 @@ impl Core {
             prefix: Some(given(input.prefix).unwrap_or_default()),
             delimiter: given(input.delimiter),
             max_keys: Some(max),
-            key_count: i32::try_from(page.items.len()).ok(),
+            key_count: i32::try_from(objects.len() + prefixes.len()).ok(),
             is_truncated: Some(page.is_truncated),
             contents: Some(objects),
             common_prefixes: Some(prefixes),

@@ -5,6 +5,7 @@ use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::encryption::{self, CopySealing, parts as sealed};
 use crate::errors;
+use crate::expiry::{self, expires_of};
 use crate::locks::{AskedLock, hold_text, mode_text};
 use crate::policies::Written;
 use crate::receive::{Incoming, Received, receive};
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use nacre_s3::{
-    Answer, Ask, Body, Change, Condition, Deletion, Entry, Etags, Head, LockView, NotRead, Object,
+    Answer, Ask, Body, Change, Condition, Deletion, Entry, Etags, FileSize, Head, LockView, NotRead, Object,
     ReadCondition, Refusal, Tag, VersionId, Versioning,
 };
 use s3s::dto::{
@@ -34,7 +35,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const PUT_MAX: u64 = 5 << 30;
 /// Headers that are kept with an object, beside its own metadata.
 /// Those of Swift say what the object stands for.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "cache-control",
     "content-disposition",
     "content-encoding",
@@ -42,6 +43,7 @@ const KEPT: [&str; 9] = [
     "content-type",
     "expires",
     "x-amz-website-redirect-location",
+    expiry::HEADER,
     "x-object-manifest",
     "x-static-large-object",
 ];
@@ -104,6 +106,14 @@ pub fn kept_headers(
             "content-encoding" => {
                 let codings = text.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked");
                 codings.collect::<Vec<_>>().join(",")
+            }
+            expiry::HEADER => {
+                let seconds: u64 =
+                    text.parse().map_err(|_| s3_error!(InvalidArgument, "Non-integer X-Delete-At"))?;
+                if seconds <= now() / 1000 {
+                    return Err(s3_error!(InvalidArgument, "X-Delete-At in past"));
+                }
+                text.to_owned()
             }
             _ => text.to_owned(),
         };
@@ -258,6 +268,7 @@ impl Core {
         let tag = self.store.new_tag();
         let written = self.written_by(&req.headers, &req.extensions, &bucket).await?;
         let len = req.input.content_length.and_then(|len| u64::try_from(len).ok());
+        let size = req.extensions.get::<FileSize>().copied().unwrap_or(FileSize::ANY);
         let admitted = self.quotas.admit(&bucket, Some(&key), len.unwrap_or(0)).await?;
         let incoming = Incoming {
             stream: body,
@@ -266,10 +277,14 @@ impl Core {
             len,
             owner: owner(&bucket, &key),
             may_inline: true,
-            len_max: PUT_MAX,
+            len_max: PUT_MAX.min(size.max),
             cipher,
         };
         let received = receive(&self.store, tag, incoming).await?;
+        if received.len < size.min {
+            let message = "Your proposed upload is smaller than the minimum allowed size.";
+            return Err(s3_error!(EntityTooSmall, "{message}"));
+        }
         let admitted = self.quotas.grow(admitted, &bucket, &key, received.len).await?;
         let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
         let Written { owner, acl } = written;
@@ -307,8 +322,10 @@ impl Core {
             owner,
             storage_class,
             checksum: checksum.algorithm.clone(),
+            expires: expires_of(&head.headers),
             ..Entry::default()
         };
+        self.note_expiry(bucket, &key, entry.expires).await?;
         let head = Head { checksum: Some(checksum.clone()), body, ..head };
         let object = Box::new(Object { entry: entry.clone(), head });
         let due = now() + self.grace_millis();
@@ -567,8 +584,10 @@ impl Core {
         let is_inline = matches!(source.head.body, Body::Inline(_)) && keeps_bytes;
         let mut told = HeaderMap::new();
         let Made { entry, checksum, version } = if keeps_data || is_inline && source.head.parts.is_empty() {
-            let entry =
-                Entry { tag, mtime: now(), owner: writer, storage_class, edits: 0, ..source.entry.clone() };
+            let expires = expires_of(&headers);
+            self.note_expiry(&bucket, &key, expires).await?;
+            let changed = Entry { storage_class, expires, edits: 0, ..source.entry.clone() };
+            let entry = Entry { tag, mtime: now(), owner: writer, ..changed };
             let checksum = source.head.checksum.clone();
             encryption::tell(&mut told, &source.head.encryption);
             let head = Head { headers, tags, lock, acl, upload: None, ..source.head };

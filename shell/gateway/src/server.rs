@@ -10,8 +10,11 @@ use crate::domains::Domains;
 use crate::front;
 use crate::garbage::collect;
 use crate::keyring::KeyRing;
+use crate::keystone::{Keystone, KeystoneOptions};
 use crate::lifecycle::Lifecycle;
+use crate::multipart::is_form;
 use crate::orphans::be_seen;
+use crate::post_forms::PostForms;
 use crate::quotas::Quotas;
 use crate::service::{Core, Service};
 use crate::store::Store;
@@ -49,7 +52,7 @@ const HEADERS_BYTES_MAX: usize = 64 << 10;
 const HEADERS_COUNT_MAX: usize = 128;
 /// The most bytes of a request in XML: a thousand keys to delete, or ten thousand parts.
 const XML_MAX: usize = 4 << 20;
-/// The most bytes of a form. Forms are refused before they are parsed: this holds for what escapes that.
+/// The most bytes of a form that `s3s` parses. `post_forms` does: this holds for what escapes that.
 const FORM_MAX: usize = 64 << 10;
 /// How long requests may take to finish when the gateway stops.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
@@ -77,12 +80,15 @@ pub struct Options {
     pub shown: ServiceDaemon,
     /// Connections are encrypted if this is given.
     pub tls: Option<TlsFiles>,
+    /// Users of Keystone are let in if this is given.
+    pub keystone: Option<KeystoneOptions>,
 }
 
 /// What every connection needs.
 struct Serving {
     service: S3Service,
     swift: Arc<Swift>,
+    post_forms: PostForms,
     buckets: Arc<Buckets>,
     domains: Domains,
     sites: Sites,
@@ -139,7 +145,9 @@ impl Gateway {
         let perf = Arc::new(Registry::default());
         let counters = perf.add::<GatewayCounters>();
         client.register(options.shown).await?;
-        let users = Arc::new(Users::new(store.clone(), options.first_user));
+        let mut users = Users::new(store.clone(), options.first_user);
+        users.keystone = options.keystone.map(Keystone::new).transpose()?;
+        let users = Arc::new(users);
         let buckets = Arc::new(Buckets::new(store.clone()));
         let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
         let lifecycle = Lifecycle {
@@ -174,6 +182,7 @@ impl Gateway {
         let region: Arc<str> = options.region.into();
         let core = Arc::new(core);
         let swift = Arc::new(Swift::new(core.clone(), access.clone()));
+        let post_forms = PostForms { core: core.clone(), access: access.clone() };
         let mut builder = S3ServiceBuilder::new(Service(core));
         builder.set_auth(Auth(users));
         builder.set_access(access);
@@ -188,6 +197,7 @@ impl Gateway {
         let serving = Serving {
             service: builder.build(),
             swift,
+            post_forms,
             buckets,
             domains,
             sites,
@@ -280,13 +290,14 @@ impl Serving {
         if cors::is_preflight(&request) {
             return cors::preflight(&self.buckets, of_host, &request).await;
         }
-        let page = CrossOrigin::of(&request, of_host);
+        let page = CrossOrigin::of(&request, of_host.clone());
         let mut answer = match (refusal, &site) {
             (Some(refusal), _) => front::answer(refusal),
             (None, Some(bucket)) => {
                 let is_encrypted = request.extensions().get::<Peer>().is_some_and(|peer| peer.is_encrypted);
                 website::serve(&self.service, &self.buckets, bucket, &request, is_encrypted).await
             }
+            (None, None) if is_form(&request) => self.post_forms.answer(request, of_host).await,
             (None, None) => self.service.call(request).await,
         };
         if let (Some(page), Ok(answer)) = (page, &mut answer) {

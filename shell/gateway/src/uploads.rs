@@ -4,9 +4,10 @@
 //! puts the object into the index, in the operation that takes the upload out of it.
 
 use crate::buckets::{OpenBucket, upload_of};
-use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
+use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum, unhex};
 use crate::encryption::{self, parts as sealed};
 use crate::errors;
+use crate::expiry::expires_of;
 use crate::listing::{Names, page_size};
 use crate::locks::AskedLock;
 use crate::objects::{
@@ -342,7 +343,7 @@ impl Core {
             Err(failure) if failure.is_not_found() => return Err(no_such_upload()),
             result => result.map(drop).map_err(|failure| errors::of_failure(&failure))?,
         }
-        let digests: Vec<u8> = chosen.iter().flat_map(|part| unhex(&part.etag)).collect();
+        let digests: Vec<u8> = chosen.iter().filter_map(|part| unhex(&part.etag)).flatten().collect();
         let extents = chosen.iter().filter(|part| part.size > 0).map(|part| part.extent());
         let size = chosen.iter().map(|part| part.size).sum();
         let entry = Entry {
@@ -353,8 +354,10 @@ impl Core {
             owner: state.upload.owner.clone(),
             storage_class: state.upload.storage_class.clone(),
             checksum: checksum.as_ref().map(|it| it.algorithm.clone()).unwrap_or_default(),
+            expires: expires_of(&state.upload.headers),
             ..Entry::default()
         };
+        self.note_expiry(&bucket, &key, entry.expires).await?;
         let head = Head {
             headers: state.upload.headers.clone(),
             tags: state.upload.tags.clone(),
@@ -642,11 +645,6 @@ fn combine(upload: &Upload, parts: &[&Part]) -> Option<Checksum> {
     }
     let value = STANDARD.encode(whole);
     Some(Checksum { algorithm: upload.checksum.clone(), value, is_composite: false })
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok());
-    digits.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
 fn completed(

@@ -2,12 +2,14 @@
 
 use crate::accounts::{Accounts, Key};
 use crate::errors;
+use crate::keystone::{Keystone, Member};
 use crate::sessions::{Session, Sessions, is_of_session};
 use crate::store::Store;
 use nacre_rados::Failure;
 use nacre_s3::access::Sender;
+use nacre_s3::keystone::KeystoneToken;
 use nacre_s3::policy::{Kind, Policy, Principal};
-use nacre_s3::{MAX_BUCKETS, SubuserAccess, User};
+use nacre_s3::{MAX_BUCKETS, SubuserAccess, User, is_user_id};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3Result, s3_error};
 use std::collections::HashMap;
@@ -75,6 +77,8 @@ impl Identity {
 pub struct Users {
     pub accounts: Arc<Accounts>,
     pub sessions: Sessions,
+    /// Knows users of its own.
+    pub keystone: Option<Keystone>,
     first: Option<FirstUser>,
     known: Mutex<HashMap<String, Known>>,
 }
@@ -91,7 +95,8 @@ impl Users {
     /// Knows no key yet.
     pub fn new(store: Arc<Store>, first: Option<FirstUser>) -> Users {
         let accounts = Arc::new(Accounts::new(store));
-        Users { sessions: Sessions::new(accounts.clone()), accounts, first, known: Mutex::default() }
+        let sessions = Sessions::new(accounts.clone());
+        Users { sessions, accounts, keystone: None, first, known: Mutex::default() }
     }
 
     /// Who sends a request with this key, and this token if it has one.
@@ -139,6 +144,43 @@ impl Users {
         Ok(Some(identity))
     }
 
+    /// The sender with a token of Keystone; none if it is not good.
+    pub async fn of_keystone_token(&self, token: &str) -> S3Result<Option<Identity>> {
+        let Some(keystone) = &self.keystone else { return Ok(None) };
+        let Some(member) = keystone.of_token(token).await? else { return Ok(None) };
+        let user = self.account_of(&member.token).await?;
+        if user.is_suspended {
+            return Err(errors::user_suspended());
+        }
+        of_user(user).map(Some)
+    }
+
+    /// Whose key it is in Keystone, and its secret; none if there is no such key.
+    async fn of_keystone_key(&self, access_key: &str) -> S3Result<Option<(Arc<User>, SecretKey)>> {
+        let Some(keystone) = &self.keystone else { return Ok(None) };
+        let member = keystone.of_key(access_key).await?;
+        let Some(Member { token, secret: Some(secret) }) = member else { return Ok(None) };
+        Ok(Some((self.account_of(&token).await?, secret)))
+    }
+
+    /// The user that a project of Keystone is, made if it is not there yet.
+    async fn account_of(&self, token: &KeystoneToken) -> S3Result<Arc<User>> {
+        let id = &token.project;
+        if !is_user_id(id) {
+            return Err(s3_error!(AccessDenied, "the project {id:?} cannot be a user"));
+        }
+        loop {
+            if let Some(found) = self.accounts.user(id).await.map_err(failed)? {
+                return Ok(Arc::new(found.user));
+            }
+            let display_name = token.project_name.clone();
+            let user = User { id: id.clone(), display_name, max_buckets: MAX_BUCKETS, ..User::default() };
+            if self.accounts.create(&user).await.map_err(failed)? {
+                return Ok(Arc::new(user));
+            }
+        }
+    }
+
     async fn of_session(&self, session: Session) -> S3Result<Identity> {
         let owner = self.accounts.user(&session.owner).await.map_err(failed)?.ok_or_else(unknown_key)?.user;
         let limits = session.limits()?;
@@ -167,9 +209,16 @@ impl Users {
             return Ok(known);
         }
         let since = Instant::now();
-        let (key, user) = self.load(access_key).await.map_err(failed)?.ok_or_else(unknown_key)?;
-        let secret = SecretKey::from(key.secret);
-        let found = Known { user: Arc::new(user), subuser: key.subuser, secret, since };
+        let found = match self.load(access_key).await.map_err(failed)? {
+            Some((key, user)) => {
+                let secret = SecretKey::from(key.secret);
+                Known { user: Arc::new(user), subuser: key.subuser, secret, since }
+            }
+            None => {
+                let (user, secret) = self.of_keystone_key(access_key).await?.ok_or_else(unknown_key)?;
+                Known { user, subuser: None, secret, since }
+            }
+        };
         let mut known = self.known.lock().expect("no code panics with it");
         if known.len() >= KNOWN_MAX {
             known.clear();

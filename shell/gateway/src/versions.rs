@@ -5,6 +5,7 @@ use crate::errors;
 use crate::listing::{Names, page_size};
 use crate::objects::{etag, key_of, timestamp};
 use crate::service::Core;
+use crate::store::now;
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, LAST_MODIFIED};
 use nacre_s3::{Answer, Ask, Entry, Item, Object, PageRequest, Refusal, VersionId, Versioning, setting};
@@ -71,6 +72,10 @@ impl Core {
             Some(version) => Ask::GetVersion { key, version },
         };
         match bucket.index.ask(ask).await {
+            // A version that is named is there until it is removed.
+            Ok(Answer::Object(object)) if version.is_none() && object.entry.is_expired(now()) => {
+                Err(errors::of_refusal(&Refusal::NoSuchKey))
+            }
             Ok(Answer::Object(object)) => Ok(*object),
             Ok(_) => Err(errors::internal("an object was not answered with an object")),
             Err(Refusal::DeleteMarker { version: found, mtime }) => {
@@ -203,7 +208,7 @@ impl Core {
     }
 
     /// Where the version of a marker is among those of its key; none behind all of them.
-    async fn stamp_of(&self, bucket: &OpenBucket, key: &str, marker: &str) -> S3Result<Option<u64>> {
+    pub async fn stamp_of(&self, bucket: &OpenBucket, key: &str, marker: &str) -> S3Result<Option<u64>> {
         match marker.parse() {
             Ok(VersionId::Of { stamp, .. }) => Ok(Some(stamp)),
             Ok(VersionId::Null) => {
@@ -221,7 +226,7 @@ impl Core {
 }
 
 /// The key of a line, and whether its version is the current one.
-fn line_of(line: &[u8]) -> Option<(&[u8], bool)> {
+pub fn line_of(line: &[u8]) -> Option<(&[u8], bool)> {
     let at = line.iter().position(|byte| *byte == 0)?;
     Some((&line[..at], at + 1 == line.len()))
 }

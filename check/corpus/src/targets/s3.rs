@@ -150,7 +150,16 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         seed(7, &cors()),
         seed(8, &history),
         seed(9, &old),
-        seed(10, &Container { metadata: text("color"), read: ".r:*,.rlistings".into(), write: "u".into() }),
+        seed(
+            10,
+            &Container {
+                metadata: text("color"),
+                read: ".r:*,.rlistings".into(),
+                write: "u".into(),
+                archive: "old".into(),
+                is_history: true,
+            },
+        ),
         seed(11, &User { id: "u".into(), swift_metadata: text("temp-url-key"), ..User::default() }),
         seed(13, &website()),
         seed(12, &BucketEncryption { source: KeySource::Gateways, name: String::new() }),

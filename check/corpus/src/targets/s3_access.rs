@@ -3,7 +3,7 @@
 use nacre_s3::access::{BucketAccess, setting};
 use nacre_s3::acl::{Acl, Grant, Grantee, Permission, parse_grantees};
 use nacre_s3::policy::{Asked, Context, Effect, Kind, Policy, Principal};
-use nacre_s3::{Caps, Quota, SubuserAccess, User};
+use nacre_s3::{BadForm, Caps, FormPolicy, Quota, SubuserAccess, User, keystone};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::BTreeMap;
 
@@ -40,6 +40,38 @@ pub fn policy(input: &[u8]) {
             let _ = (policy.has(Effect::Allow, &asked), policy.has(Effect::Deny, &asked));
         }
     }
+}
+
+pub fn form_seeds() -> Vec<Vec<u8>> {
+    let all = r#"{"expiration":"2030-01-01T00:00:00Z","conditions":[{"bucket":"b"},["eq","$acl","private"],
+        ["starts-with","$key","a/"],["content-length-range",1,1000],{"success_action_status":201}]}"#;
+    [all, r#"{"expiration":"2030-01-01T00:00:00.000+01:00","conditions":[]}"#]
+        .map(|text| text.as_bytes().to_vec())
+        .to_vec()
+}
+
+pub fn form(input: &[u8]) {
+    let Ok(policy) = FormPolicy::parse(input) else { return };
+    let pairs = [("key", "a/b"), ("acl", "private"), ("success_action_status", "201")];
+    let fields = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    if policy.check(&fields, "b", 0).is_ok() {
+        assert_eq!(policy.check(&fields, "b", u64::MAX), Err(BadForm::Expired));
+    }
+}
+
+pub fn keystone_seeds() -> Vec<Vec<u8>> {
+    let token = r#"{"token":{"expires_at":"2030-01-01T00:00:00.000000Z","user":{"id":"u"},
+        "project":{"id":"p","name":"n"},"roles":[{"name":"member"}]}}"#;
+    let key = r#"{"credential":{"type":"ec2","blob":"{\"access\":\"a\",\"secret\":\"s\"}"}}"#;
+    [token, key].map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+pub fn keystone(input: &[u8]) {
+    if let Ok(Some(token)) = keystone::KeystoneToken::parse(input) {
+        assert_eq!(keystone::expiry(input), Ok(token.expires));
+        let _ = token.has_role(&["member".to_owned()]);
+    }
+    let _ = keystone::ec2_secret(input, "a");
 }
 
 fn acl() -> Acl {

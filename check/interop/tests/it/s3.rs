@@ -1,8 +1,8 @@
-//! S3 with stock clients: the AWS command line, boto3, s3cmd and rclone.
+//! S3 with stock clients: the AWS command line, boto3, s3cmd and rclone. Swift with its own.
 
 use anyhow::{Context, Result, ensure};
 use nacre_interop::{Cluster, nacre_binary, scripts, succeed, wait_until};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -137,6 +137,9 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     let mut swift = python(&c, "swift.py").unwrap();
     swift.env("AWS_ACCESS_KEY_ID", "STACK").env("AWS_SECRET_ACCESS_KEY", "secret");
     succeed(swift.args([&endpoint(&c).unwrap(), "stack:main", "geheim"])).unwrap();
+    let mut forms = python(&c, "forms.py").unwrap();
+    forms.env("AWS_ACCESS_KEY_ID", "STACK").env("AWS_SECRET_ACCESS_KEY", "secret");
+    succeed(forms.args([&endpoint(&c).unwrap(), "stack:main", "geheim"])).unwrap();
 }
 
 /// A second gateway with TLS: the cluster shows both.
@@ -164,8 +167,46 @@ fn more_through_tls(c: &Cluster) -> Result<()> {
 #[test]
 fn one_of_many_conditional_puts_through_two_gateways_succeeds() {
     let c = Cluster::up_with(&["--s3"]).unwrap();
-    let second = Gateway::start(&c).unwrap();
+    // The second one also lets users of Keystone in.
+    let keystone = Keystone::start(&c).unwrap();
+    let password = c.folder().join("password");
+    std::fs::write(&password, "swiftpw\n").unwrap();
+    let password = password.display().to_string();
+    let options = ["--keystone-url", &keystone.endpoint, "--keystone-admin-password-file", &password];
+    let second = Gateway::start_with(&c, &options).unwrap();
     succeed(python(&c, "s3_race.py").unwrap().arg(&second.endpoint)).unwrap();
+    let mut users = python(&c, "keystone.py").unwrap();
+    succeed(users.args([&second.endpoint, &keystone.endpoint]).arg(&keystone.made)).unwrap();
+}
+
+/// What stands in for Keystone, on a port of its own.
+struct Keystone {
+    process: Child,
+    endpoint: String,
+    /// What its users have.
+    made: PathBuf,
+}
+
+impl Keystone {
+    fn start(c: &Cluster) -> Result<Keystone> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let made = c.folder().join("keystone.json");
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(scripts().join("keystone_stand_in.py")).arg(port.to_string()).arg(&made);
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let keystone = Keystone { process: command.spawn()?, endpoint, made };
+        wait_until("the stand-in for Keystone", Duration::from_secs(60), || {
+            Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && keystone.made.exists())
+        })?;
+        Ok(keystone)
+    }
+}
+
+impl Drop for Keystone {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// Nothing that was acknowledged is missing, and nothing is listed that cannot be read.

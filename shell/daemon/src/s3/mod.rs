@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod admin;
+mod keystone;
 mod kms;
 mod roles;
 mod shown;
@@ -118,6 +119,8 @@ pub struct Serve {
     /// Count this many seconds as a day of lifecycle rules, to test rules.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     lc_debug_interval: Option<u64>,
+    #[command(flatten)]
+    keystone: keystone::Keystone,
 }
 
 /// Carries out a command.
@@ -194,6 +197,7 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
             .clone()
             .zip(arguments.tls_key.clone())
             .map(|(certificate, key)| TlsFiles { certificate, key }),
+        keystone: arguments.keystone.options()?,
         lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
     };
     let config = Config::read(conf, &arguments.name)?;

@@ -5,6 +5,8 @@ use super::reply::{Fault, Reply, Result};
 use super::{Call, Swift, s3_request};
 use crate::buckets::OpenBucket;
 use crate::errors;
+use crate::listing::{percent_decode, percent_encode};
+use crate::store::now;
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
@@ -18,12 +20,13 @@ use std::collections::BTreeMap;
 
 pub const METADATA_OF_ACCOUNT: &str = "x-account-meta-";
 const METADATA: &str = "x-container-meta-";
+/// The two ways to name a container for versions.
+const VERSIONS: &str = "x-versions-location";
+const HISTORY: &str = "x-history-location";
 /// The most entries that are asked for at once.
 const PAGE: usize = 1000;
 /// Headers that ask for what the gateway does not have.
-const UNSUPPORTED: [(&str, &str); 5] = [
-    ("x-versions-location", "versions in another container: use X-Versions-Enabled"),
-    ("x-history-location", "versions in another container: use X-Versions-Enabled"),
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("x-container-sync-to", "synchronised containers"),
     ("x-container-sync-key", "synchronised containers"),
     ("x-container-meta-quota-bytes", "quotas by metadata: an administrator sets them"),
@@ -107,6 +110,7 @@ impl Swift {
                 }
                 let mut config = BucketConfig::default();
                 if versions_asked(call)? == Some(true) {
+                    check_only(call.header(VERSIONS).or(call.header(HISTORY)).is_none())?;
                     config.versioning = Versioning::Enabled;
                 }
                 self.core.buckets.create(name, &user, &config, settings).await.map_err(fault)?;
@@ -125,7 +129,16 @@ impl Swift {
     async fn change_container(&self, call: &Call, bucket: &OpenBucket) -> Result<()> {
         let name = &bucket.record.name;
         self.authorize(call, "PutBucketPolicy", name, None).await?;
-        if let Some(enables) = versions_asked(call)? {
+        let changed = changed(call, &self.settings(call, bucket)?)?;
+        let asked = versions_asked(call)?;
+        if let Some(container) = &changed {
+            let keeps = asked.unwrap_or(bucket.config.versioning == Versioning::Enabled);
+            check_only(container.archive.is_empty() || !keeps)?;
+        }
+        if asked == Some(true) && changed.is_none() {
+            check_only(self.settings(call, bucket)?.archive.is_empty())?;
+        }
+        if let Some(enables) = asked {
             let status =
                 if enables { BucketVersioningStatus::ENABLED } else { BucketVersioningStatus::SUSPENDED };
             let granted = self.authorize(call, "PutBucketVersioning", name, None).await?;
@@ -139,7 +152,7 @@ impl Swift {
             let request = s3_request(call, input, HeaderMap::new(), granted);
             self.core.put_bucket_versioning(request).await.map_err(|e| Fault::of(e, &call.identity))?;
         }
-        if let Some(container) = changed(call, &self.settings(call, bucket)?)? {
+        if let Some(container) = changed {
             let set = self.core.buckets.set(bucket, CONTAINER, Some(to_vec(&container))).await;
             set.map_err(|error| Fault::of(error, &call.identity))?;
         }
@@ -162,7 +175,12 @@ impl Swift {
         Ok(reply)
     }
 
-    async fn describe_container(&self, call: &Call, bucket: &OpenBucket, reply: &mut Reply) -> Result<()> {
+    pub(super) async fn describe_container(
+        &self,
+        call: &Call,
+        bucket: &OpenBucket,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let totals = self.totals(call, bucket).await?;
         let container = self.settings(call, bucket)?;
         reply.set("x-container-object-count", totals.objects.to_string());
@@ -185,6 +203,10 @@ impl Swift {
                 reply.set(&format!("{METADATA}{name}"), value);
             }
         }
+        if !container.archive.is_empty() {
+            let name = if container.is_history { HISTORY } else { VERSIONS };
+            reply.set(name, percent_encode(container.archive.as_bytes()));
+        }
         if bucket.config.versioning != Versioning::Off {
             let is_on = bucket.config.versioning == Versioning::Enabled;
             reply.set("x-versions-enabled", if is_on { "True" } else { "False" });
@@ -196,7 +218,7 @@ impl Swift {
         let bucket = self.container(call, call.container()).await?;
         self.authorize(call, "ListObjects", &bucket.record.name, None).await?;
         if call.has("versions") {
-            return Err(Fault::unsupported("lists of versions: S3 has them"));
+            return self.list_versions(call, &bucket).await;
         }
         let wanted = Wanted::of(call)?;
         let mut lines = Vec::new();
@@ -213,7 +235,7 @@ impl Swift {
             let Some(last) = page.items.last() else { break };
             after = String::from_utf8_lossy(last.marker()).into_owned();
             for item in &page.items {
-                lines.push(line(item).map_err(|e| Fault::of(errors::corrupt(e), &call.identity))?);
+                lines.extend(line(item).map_err(|e| Fault::of(errors::corrupt(e), &call.identity))?);
             }
             if !page.is_truncated {
                 break;
@@ -234,15 +256,19 @@ impl Swift {
     }
 }
 
-fn line(item: &Item) -> std::result::Result<Line, nacre_wire::DecodeError> {
+/// None of an object that has ended.
+fn line(item: &Item) -> std::result::Result<Option<Line>, nacre_wire::DecodeError> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(match item {
+    Ok(Some(match item {
         Item::Prefix(prefix) => Line::Prefix(text(prefix)),
         Item::Key(key, value) => {
             let entry: Entry = from_slice(value)?;
+            if entry.is_expired(now()) {
+                return Ok(None);
+            }
             Line::Object { name: text(key), etag: entry.etag, bytes: entry.size, modified: entry.mtime }
         }
-    })
+    }))
 }
 
 /// What is refused before anything is changed.
@@ -269,6 +295,44 @@ fn versions_asked(call: &Call) -> Result<Option<bool>> {
     }
 }
 
+/// Versions are kept in the container itself or in another one.
+fn check_only(is_one: bool) -> Result<()> {
+    match is_one {
+        true => Ok(()),
+        false => Err(Fault::new(
+            StatusCode::BAD_REQUEST,
+            "a container with X-Versions-Enabled has no place for versions in another container",
+        )),
+    }
+}
+
+/// Changes where versions go.
+fn archive_of(call: &Call, container: &mut Container) -> Result<()> {
+    let named =
+        |header: &str| call.headers.get(header).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let removes = |header: &str| call.headers.contains_key(header);
+    if removes("x-remove-versions-location") || removes("x-remove-history-location") {
+        container.archive.clear();
+    }
+    let bad = |why: &str| Fault::new(StatusCode::BAD_REQUEST, why);
+    let (name, is_history) = match (named(VERSIONS), named(HISTORY)) {
+        (None, None) => return Ok(()),
+        (Some(_), Some(_)) => {
+            return Err(bad("Only one of X-Versions-Location or X-History-Location may be specified"));
+        }
+        (Some(name), None) => (name, false),
+        (None, Some(name)) => (name, true),
+    };
+    let name = percent_decode(name.trim_matches('/')).filter(|name| !name.contains('/'));
+    let name = name.ok_or_else(|| bad("the location of versions is the name of a container"))?;
+    if name == call.container() {
+        return Err(bad("a container cannot be the place of its own versions"));
+    }
+    // An empty name removes it.
+    (container.archive, container.is_history) = (name, is_history);
+    Ok(())
+}
+
 /// A container with the changes that a request asks for; none if it asks for none.
 fn changed(call: &Call, before: &Container) -> Result<Option<Container>> {
     let changes = Changes::of(call, METADATA, "x-remove-container-meta-");
@@ -289,6 +353,7 @@ fn changed(call: &Call, before: &Container) -> Result<Option<Container>> {
             return Err(Fault::new(StatusCode::BAD_REQUEST, format!("{header} is too long")));
         }
     }
+    archive_of(call, &mut container)?;
     if is_too_large(&container.metadata) {
         return Err(Fault::new(StatusCode::BAD_REQUEST, "the metadata is too large"));
     }

@@ -78,16 +78,29 @@ pub enum Line {
         bytes: u64,
         modified: u64,
     },
+    /// One of an object's versions, or a DELETE among them.
+    Version {
+        name: String,
+        version: String,
+        is_latest: bool,
+        is_deleted: bool,
+        etag: String,
+        bytes: u64,
+        modified: u64,
+    },
     Prefix(String),
 }
 
+/// The type of an object that stands for a DELETE.
+pub const DELETED: &str = "application/x-deleted;swift_versions_deleted=1";
 /// Objects have the type that a listing shows for all: the index has none.
 const CONTENT_TYPE: &str = "application/octet-stream";
 
 impl Line {
     pub fn name(&self) -> &str {
         match self {
-            Line::Container { name, .. } | Line::Object { name, .. } | Line::Prefix(name) => name,
+            Line::Container { name, .. } | Line::Object { name, .. } => name,
+            Line::Version { name, .. } | Line::Prefix(name) => name,
         }
     }
     fn json(&self) -> Value {
@@ -97,6 +110,11 @@ impl Line {
             }
             Line::Object { name, etag, bytes, modified } => json!({
                 "name": name, "hash": etag, "bytes": bytes, "content_type": CONTENT_TYPE,
+                "last_modified": time_of(*modified),
+            }),
+            Line::Version { name, version, is_latest, is_deleted, etag, bytes, modified } => json!({
+                "name": name, "hash": etag, "bytes": bytes, "version_id": version, "is_latest": is_latest,
+                "content_type": if *is_deleted { DELETED } else { CONTENT_TYPE },
                 "last_modified": time_of(*modified),
             }),
             Line::Prefix(name) => json!({ "subdir": name }),
@@ -118,6 +136,17 @@ impl Line {
                  <content_type>{CONTENT_TYPE}</content_type><last_modified>{}</last_modified></object>",
                 escape(name),
                 escape(etag),
+                time_of(*modified)
+            ),
+            Line::Version { name, version, is_latest, is_deleted, etag, bytes, modified } => write!(
+                out,
+                "<object><name>{}</name><version_id>{}</version_id><is_latest>{is_latest}</is_latest>\
+                 <hash>{}</hash><bytes>{bytes}</bytes><content_type>{}</content_type>\
+                 <last_modified>{}</last_modified></object>",
+                escape(name),
+                escape(version),
+                escape(etag),
+                if *is_deleted { DELETED } else { CONTENT_TYPE },
                 time_of(*modified)
             ),
             Line::Prefix(name) => {

@@ -3,7 +3,7 @@
 //!
 //! A static one is stored with its list as the body. S3 clients get the list.
 
-use super::objects::Shown;
+use super::objects::{NewObject, Shown};
 use super::place::Place;
 use super::reply::{Fault, Reply, Result};
 use super::{Call, Swift, read_text};
@@ -15,10 +15,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
-use nacre_s3::{Entry, Item, PageRequest};
+use nacre_s3::{Entry, FileSize, Item, PageRequest};
 use nacre_wire::from_slice;
 use s3s::crypto::{Checksum as _, Md5};
-use s3s::dto::Range;
+use s3s::dto::{Range, StreamingBlob};
 use s3s::{Body, StdError};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -297,7 +297,9 @@ impl Swift {
         headers.insert(STATIC, HeaderValue::from_static("True"));
         let body = Value::from(segments.iter().map(Segment::json).collect::<Vec<_>>()).to_string();
         let len = i64::try_from(body.len()).ok();
-        let mut reply = self.put_object(call, headers, Body::from(body), len).await?;
+        let body = StreamingBlob::from(Body::from(body));
+        let new = NewObject { headers, body, len, size: FileSize::ANY };
+        let mut reply = self.put_object(call, new).await?;
         reply.set("etag", etag);
         Ok(reply)
     }

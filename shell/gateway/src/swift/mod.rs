@@ -3,11 +3,14 @@
 //! Requests become operations of S3, which `access` checks and `Core` carries out, so that both interfaces
 //! agree on everything. `tokens` has sign-in, `accounts`, `containers` and `objects` what is at the three
 //! levels of URLs, `listing` the formats of lists, `manifests` objects that are made of others, `bulk`
-//! deletes many at once, `temp_urls` serves URLs with a signature.
+//! deletes many at once, `temp_urls` serves URLs with a signature, `forms` takes uploads of browsers,
+//! `archives` keeps versions in other containers.
 
 mod accounts;
+mod archives;
 mod bulk;
 mod containers;
+mod forms;
 mod listing;
 mod manifests;
 mod objects;
@@ -15,10 +18,12 @@ mod place;
 mod reply;
 mod temp_urls;
 mod tokens;
+mod versions;
 
 use crate::access::{Access, Granted, Head, Peer, Target};
 use crate::buckets::OpenBucket;
 use crate::errors;
+use crate::multipart::is_form;
 use crate::service::Core;
 use crate::users::Identity;
 use hyper::header::{HeaderMap, HeaderValue};
@@ -133,9 +138,12 @@ impl Swift {
             Route::SignIn => self.tokens.sign_in(request).await,
             Route::Storage(path) => {
                 let place = Place::of(&path)?;
+                let is_form = is_form(&request);
                 let (head, body) = request.into_parts();
                 let query = Head::new(&head.headers, head.uri.query()).query;
                 let peer = head.extensions.get::<Peer>().copied();
+                // A form carries its own signature.
+                let form = (is_form && place.container.is_some()).then(|| head.clone());
                 let mut call = Call {
                     method: head.method,
                     uri: head.uri,
@@ -145,6 +153,9 @@ impl Swift {
                     peer,
                     place,
                 };
+                if let Some(head) = form {
+                    return self.take_form(&call, Request::from_parts(head, body)).await;
+                }
                 call.identity = self.identify(&call).await?;
                 self.at(&call, body).await
             }
@@ -178,8 +189,21 @@ impl Swift {
         bucket: &str,
         key: Option<&str>,
     ) -> Result<Granted> {
+        self.authorize_version(call, operation, bucket, key, None).await
+    }
+
+    /// The same for a version.
+    async fn authorize_version(
+        &self,
+        call: &Call,
+        operation: &str,
+        bucket: &str,
+        key: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<Granted> {
         let headers = HeaderMap::new();
-        let head = Head::new(&headers, None);
+        let mut head = Head::new(&headers, None);
+        head.query.extend(version.map(|version| ("versionId".to_owned(), version.to_owned())));
         let target = Target { operation, bucket: Some(bucket), key };
         let granted = self.access.authorize(call.identity.clone(), target, &head, call.peer).await;
         granted.map_err(|error| Fault::of(error, &call.identity))
@@ -239,6 +263,7 @@ fn info() -> Reply {
         },
         "bulk_delete": { "max_deletes_per_request": bulk::DELETES_MAX },
         "tempurl": { "methods": temp_urls::METHODS, "allowed_digests": ["sha1", "sha256", "sha512"] },
+        "formpost": { "allowed_digests": ["sha1", "sha256", "sha512"] },
         "tempauth": { "account_acls": false },
     }))
 }

@@ -4,10 +4,12 @@ use super::place::Place;
 use super::reply::{Fault, Reply, Result, millis_of};
 use super::{Call, Swift, manifests, s3_request, temp_urls};
 use crate::errors;
+use crate::expiry;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
+use nacre_s3::FileSize;
 use s3s::dto::{
     CopyObjectInput, CopySource, DeleteObjectInput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
     HeadObjectInput, HeadObjectOutput, Metadata, MetadataDirective, PutObjectInput, Range, StreamingBlob,
@@ -19,8 +21,10 @@ const METADATA: &str = "x-object-meta-";
 /// Headers that are kept with an object. Those of manifests are kept as well.
 const KEPT: [&str; 5] =
     ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
+/// The parameter that names a version.
+const VERSION: &str = "version-id";
 /// Without the client's own, which Swift would guess by the name.
-const DEFAULT_TYPE: &str = "application/octet-stream";
+pub const DEFAULT_TYPE: &str = "application/octet-stream";
 
 /// An object as it is answered.
 pub struct Shown {
@@ -123,8 +127,24 @@ impl Conditions {
     }
 }
 
+/// When the object ends that a request writes, in seconds since 1970.
+fn ends_at(call: &Call) -> Result<Option<HeaderValue>> {
+    let number = |name: &str| {
+        let bad = |_| Fault::new(StatusCode::BAD_REQUEST, format!("Non-integer {name}"));
+        call.header(name).map(|text| text.parse::<u64>().map_err(bad)).transpose()
+    };
+    let now = crate::store::now() / 1000;
+    let (after, at) = (number("x-delete-after")?, number(expiry::HEADER)?);
+    let Some(at) = after.map(|after| now.saturating_add(after)).or(at) else { return Ok(None) };
+    if at <= now {
+        let name = if after.is_some() { "X-Delete-After" } else { "X-Delete-At" };
+        return Err(Fault::new(StatusCode::BAD_REQUEST, format!("{name} in past")));
+    }
+    Ok(Some(HeaderValue::from(at)))
+}
+
 /// Headers of S3 for an object that is written.
-fn s3_headers(call: &Call, default_type: Option<&str>) -> HeaderMap {
+pub fn s3_headers(call: &Call, default_type: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let kept = KEPT.iter().chain([&manifests::DYNAMIC]);
     for name in kept {
@@ -149,13 +169,17 @@ impl Swift {
             }
             Method::PUT => {
                 let len = call.header("content-length").and_then(|len| len.parse().ok());
+                if len.is_none() && call.header("transfer-encoding").is_none() {
+                    return Err(Fault::new(StatusCode::LENGTH_REQUIRED, "Missing Content-Length header."));
+                }
                 let mut headers = s3_headers(call, Some(DEFAULT_TYPE));
                 if let Some(etag) = call.header("etag") {
                     let why = "the ETag of an upload is its MD5 in hexadecimal";
                     let bad = || Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why);
                     headers.insert("content-md5", md5_of(etag).ok_or_else(bad)?);
                 }
-                self.put_object(call, headers, body, len).await
+                let body = StreamingBlob::from(body);
+                self.put_object(call, NewObject { headers, body, len, size: FileSize::ANY }).await
             }
             Method::POST => self.post_object(call).await,
             Method::DELETE => self.delete_object(call).await,
@@ -168,18 +192,21 @@ impl Swift {
         Fault::of(error, &call.identity)
     }
 
-    /// Reads an object with the sender's rights.
+    /// Reads an object with the sender's rights. `is_asked`: it is the one that the request names, to which
+    /// its conditions and its version belong.
     pub(super) async fn read(
         &self,
         call: &Call,
         bucket: &str,
         key: &str,
         range: Option<Range>,
-        with_conditions: bool,
+        is_asked: bool,
     ) -> Result<Shown> {
-        let granted = self.authorize(call, "GetObject", bucket, Some(key)).await?;
+        let version = call.parameter(VERSION).filter(|_| is_asked);
+        let granted = self.authorize_version(call, "GetObject", bucket, Some(key), version).await?;
         let mut input = GetObjectInput::builder().bucket(bucket.to_owned()).key(key.to_owned()).range(range);
-        if with_conditions {
+        if is_asked {
+            input = input.version_id(version.map(str::to_owned));
             let Conditions { if_match, if_none_match, if_modified_since, if_unmodified_since } =
                 Conditions::of(call);
             input = input.if_match(if_match).if_none_match(if_none_match);
@@ -229,19 +256,16 @@ impl Swift {
         Ok(reply)
     }
 
-    pub(super) async fn put_object(
-        &self,
-        call: &Call,
-        headers: HeaderMap,
-        body: Body,
-        len: Option<i64>,
-    ) -> Result<Reply> {
-        if call.header("x-delete-at").is_some() || call.header("x-delete-after").is_some() {
-            return Err(Fault::unsupported("objects that expire: set a lifecycle rule over S3"));
-        }
-        if len.is_none() && call.header("transfer-encoding").is_none() {
-            return Err(Fault::new(StatusCode::LENGTH_REQUIRED, "Missing Content-Length header."));
-        }
+    /// Writes an object; the one that it replaces goes to the archive of the container.
+    pub(super) async fn put_object(&self, call: &Call, new: NewObject) -> Result<Reply> {
+        let bucket = self.container(call, call.container()).await?;
+        self.keep_version(call, &bucket, call.object()).await?;
+        self.put_object_only(call, new).await
+    }
+
+    pub(super) async fn put_object_only(&self, call: &Call, new: NewObject) -> Result<Reply> {
+        let NewObject { mut headers, body, len, size } = new;
+        headers.extend(ends_at(call)?.map(|value| (HeaderName::from_static(expiry::HEADER), value)));
         if let Some(manifest) = call.header(manifests::DYNAMIC)
             && Place::of_object(manifest).is_none()
         {
@@ -254,10 +278,12 @@ impl Swift {
         let metadata: Metadata = call.family(METADATA).into_iter().collect();
         let Conditions { if_match, if_none_match, .. } = Conditions::of(call);
         let input = PutObjectInput::builder().bucket(name.clone()).key(call.object().to_owned());
-        let input = input.body(Some(StreamingBlob::from(body))).content_length(len).metadata(Some(metadata));
+        let input = input.body(Some(body)).content_length(len).metadata(Some(metadata));
         let input = input.if_match(if_match).if_none_match(if_none_match).build();
         let input = input.map_err(|e| self.fault(call, errors::internal(e)))?;
-        let answer = self.core.put_object(s3_request(call, input, headers, granted)).await;
+        let mut request = s3_request(call, input, headers, granted);
+        request.extensions.insert(size);
+        let answer = self.core.put_object(request).await;
         let output = answer.map_err(|error| self.fault(call, error))?.output;
         let mut reply = Reply::empty(StatusCode::CREATED);
         reply.set("etag", output.e_tag.map(ETag::into_value).unwrap_or_default());
@@ -273,16 +299,43 @@ impl Swift {
         if call.parameter("multipart-manifest") == Some("delete") {
             return self.delete_large(call, &bucket).await;
         }
-        self.remove(call, &bucket.record.name, call.object()).await?;
+        if let Some(version) = call.parameter(VERSION) {
+            self.remove_version(call, &bucket.record.name, call.object(), Some(version)).await?;
+        } else {
+            self.remove(call, &bucket.record.name, call.object()).await?;
+        }
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
-    /// Deletes an object. Unlike S3, Swift tells when there was none.
+    /// Deletes an object. In a container with an archive, an older version may take its place.
     pub(super) async fn remove(&self, call: &Call, bucket: &str, key: &str) -> Result<()> {
-        let granted = self.authorize(call, "DeleteObject", bucket, Some(key)).await?;
         let open = self.core.buckets.open(bucket).await.map_err(|error| self.fault(call, error))?;
-        self.core.object(&open, key, None).await.map_err(|error| self.fault(call, error))?;
-        let input = DeleteObjectInput::builder().bucket(bucket.to_owned()).key(key.to_owned()).build();
+        match self.delete_with_archive(call, &open, key).await? {
+            true => Ok(()),
+            false => self.remove_only(call, bucket, key).await,
+        }
+    }
+
+    /// Deletes an object, whatever the container's archive has.
+    pub(super) async fn remove_only(&self, call: &Call, bucket: &str, key: &str) -> Result<()> {
+        self.remove_version(call, bucket, key, None).await
+    }
+
+    /// Deletes an object or a version of it. Unlike S3, Swift tells when there was none.
+    async fn remove_version(
+        &self,
+        call: &Call,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+    ) -> Result<()> {
+        let granted = self.authorize_version(call, "DeleteObject", bucket, Some(key), version).await?;
+        if version.is_none() {
+            let open = self.core.buckets.open(bucket).await.map_err(|error| self.fault(call, error))?;
+            self.core.object(&open, key, None).await.map_err(|error| self.fault(call, error))?;
+        }
+        let input = DeleteObjectInput::builder().bucket(bucket.to_owned()).key(key.to_owned());
+        let input = input.version_id(version.map(str::to_owned)).build();
         let input = input.map_err(|e| self.fault(call, errors::internal(e)))?;
         let answer = self.core.delete_object(s3_request(call, input, HeaderMap::new(), granted)).await;
         answer.map(drop).map_err(|error| self.fault(call, error))
@@ -314,6 +367,8 @@ impl Swift {
                        stands for";
             return Err(Fault::new(StatusCode::BAD_REQUEST, why));
         }
+        let target = self.core.buckets.open(&to.0).await.map_err(|error| self.fault(call, error))?;
+        self.keep_version(call, &target, &to.1).await?;
         let is_fresh = call
             .header("x-fresh-metadata")
             .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on"));
@@ -322,9 +377,10 @@ impl Swift {
             false => (shown.headers.clone(), shown.metadata.clone()),
         };
         headers.extend(s3_headers(call, None).into_iter().filter_map(|(name, value)| Some((name?, value))));
+        headers.extend(ends_at(call)?.map(|value| (HeaderName::from_static(expiry::HEADER), value)));
         metadata.extend(call.family(METADATA));
-        let target = CopyTo { from: (source, from.1), to, headers, metadata };
-        let mut reply = self.replace(call, target).await?;
+        let copy = CopyTo { from: (source, from.1), to, headers, metadata };
+        let mut reply = self.replace(call, copy).await?;
         reply.status = StatusCode::CREATED;
         reply.len = Some(0);
         reply.set("x-copied-from", format!("{}/{}", call.container(), call.object()));
@@ -334,9 +390,6 @@ impl Swift {
 
     /// POST replaces the metadata.
     async fn post_object(&self, call: &Call) -> Result<Reply> {
-        if call.header("x-delete-at").is_some() || call.header("x-delete-after").is_some() {
-            return Err(Fault::unsupported("objects that expire: set a lifecycle rule over S3"));
-        }
         let bucket = self.container(call, call.container()).await?;
         let here = (bucket.record.name.clone(), call.object().to_owned());
         let shown = self.look(call, &here.0, &here.1).await?;
@@ -348,6 +401,8 @@ impl Swift {
             }
         }
         headers.extend(s3_headers(call, None).into_iter().filter_map(|(name, value)| Some((name?, value))));
+        // Without one, the object does not end any more.
+        headers.extend(ends_at(call)?.map(|value| (HeaderName::from_static(expiry::HEADER), value)));
         let metadata = call.family(METADATA).into_iter().collect();
         let mut reply =
             self.replace(call, CopyTo { from: here.clone(), to: here, headers, metadata }).await?;
@@ -356,7 +411,7 @@ impl Swift {
         Ok(reply)
     }
 
-    async fn replace(&self, call: &Call, copy: CopyTo) -> Result<Reply> {
+    pub(super) async fn replace(&self, call: &Call, copy: CopyTo) -> Result<Reply> {
         let CopyTo { from, to, headers, metadata } = copy;
         self.authorize(call, "GetObject", &from.0, Some(&from.1)).await?;
         let granted = self.authorize(call, "CopyObject", &to.0, Some(&to.1)).await?;
@@ -377,12 +432,21 @@ impl Swift {
     }
 }
 
+/// An object that is written.
+pub struct NewObject {
+    pub headers: HeaderMap,
+    pub body: StreamingBlob,
+    /// None: it is known when the body ends.
+    pub len: Option<i64>,
+    pub size: FileSize,
+}
+
 /// A copy with new headers and metadata.
-struct CopyTo {
-    from: (String, String),
-    to: (String, String),
-    headers: HeaderMap,
-    metadata: Metadata,
+pub struct CopyTo {
+    pub from: (String, String),
+    pub to: (String, String),
+    pub headers: HeaderMap,
+    pub metadata: Metadata,
 }
 
 fn bad_copy(header: &str) -> Fault {

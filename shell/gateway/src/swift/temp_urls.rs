@@ -4,6 +4,7 @@
 use super::reply::{Fault, Result};
 use super::{Call, Swift};
 use crate::buckets::OpenBucket;
+use crate::checksums::unhex;
 use crate::listing::percent_decode;
 use crate::store::now;
 use crate::users::Identity;
@@ -36,21 +37,17 @@ fn signature_of(text: &str) -> Option<(hmac::Algorithm, Vec<u8>)> {
         let bytes = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded)).ok()?;
         return Some((algorithm, bytes));
     }
-    if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
     let algorithm = match text.len() {
         40 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
         64 => hmac::HMAC_SHA256,
         128 => hmac::HMAC_SHA512,
         _ => return None,
     };
-    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    Some((algorithm, (0..text.len()).step_by(2).map(byte).collect::<Option<_>>()?))
+    Some((algorithm, unhex(text)?))
 }
 
 /// Whether one of the keys signs one of the messages so.
-fn is_signed(signature: &str, keys: &[String], messages: &[String]) -> bool {
+pub fn is_signed(signature: &str, keys: &[String], messages: &[String]) -> bool {
     let Some((algorithm, bytes)) = signature_of(signature) else { return false };
     keys.iter().any(|key| {
         let key = hmac::Key::new(algorithm, key.as_bytes());
@@ -59,7 +56,7 @@ fn is_signed(signature: &str, keys: &[String], messages: &[String]) -> bool {
 }
 
 /// The paths under which clients know what the URL names: with and without `/swift`.
-fn paths(path: &str) -> Vec<String> {
+pub fn paths(path: &str) -> Vec<String> {
     let mut paths = vec![path.to_owned()];
     paths.extend(percent_decode(path).filter(|decoded| decoded != path));
     let short: Vec<String> =
@@ -88,7 +85,8 @@ fn messages(method: &str, expires: &str, path: &str, prefix: Option<(&str, &str)
 }
 
 impl Swift {
-    fn keys(&self, call: &Call, bucket: &OpenBucket, owner: &Identity) -> Result<Vec<String>> {
+    /// The keys of the account and the container.
+    pub(super) fn keys(&self, call: &Call, bucket: &OpenBucket, owner: &Identity) -> Result<Vec<String>> {
         let container = self.settings(call, bucket)?;
         let of_account = owner.owner.as_ref().map(|user| &user.swift_metadata);
         let all = of_account.into_iter().chain([&container.metadata]);
