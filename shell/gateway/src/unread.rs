@@ -4,10 +4,13 @@
 //! connection can be used again only after the rest of the body: what a client sends next would be taken for
 //! it otherwise. A small rest is read, also when the client waits for `100 Continue` to send it; for a large
 //! one the connection is closed.
+//!
+//! It is also closed if a client waits for `100 Continue` to send an empty body. There is nothing to continue
+//! with, so that the answer comes at once, and botocore does not send the body of its next request then.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::{Request, Response};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -49,7 +52,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Shared<B> {
 }
 
 /// The same body, for after the answer.
-pub struct Unread<B>(Arc<Mutex<B>>);
+pub struct Unread<B> {
+    body: Arc<Mutex<B>>,
+    /// The client waits to send it, and it is empty.
+    waits_for_nothing: bool,
+}
 
 /// A request to carry out, and what to do with its body afterwards.
 pub fn split<B>(request: Request<B>) -> (Request<s3s::Body>, Unread<B>)
@@ -58,20 +65,26 @@ where
     s3s::StdError: From<B::Error>,
 {
     let (head, body) = request.into_parts();
+    let waits_for_nothing = body.is_end_stream() && head.headers.contains_key(EXPECT);
     let body = Arc::new(Mutex::new(body));
     let shared = s3s::Body::http_body(Shared(body.clone()));
-    (Request::from_parts(head, shared), Unread(body))
+    (Request::from_parts(head, shared), Unread { body, waits_for_nothing })
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
     /// Reads the rest, or lets `answer` close the connection.
     pub async fn end<T>(self, answer: &mut Response<T>) {
+        let close = HeaderValue::from_static("close");
+        if self.waits_for_nothing {
+            answer.headers_mut().insert(CONNECTION, close);
+            return;
+        }
         // If it is still read, for an answer that goes on, it is not for this to read.
-        let Some(body) = Arc::into_inner(self.0) else { return };
+        let Some(body) = Arc::into_inner(self.body) else { return };
         let body = body.into_inner().unwrap_or_else(PoisonError::into_inner);
         let is_read = tokio::time::timeout(REST_TIME, drain(body)).await.unwrap_or(false);
         if !is_read {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            answer.headers_mut().insert(CONNECTION, close);
         }
     }
 }
@@ -136,6 +149,18 @@ mod tests {
             assert_eq!(asked, ["PUT", "GET"], "{said}");
             assert!(!said.contains("close"), "{said}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_to_send_nothing_begins_a_new_connection() {
+        let next = "GET /b/k HTTP/1.1\r\n\r\n";
+        let waits = "PUT /b/k HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n";
+        let (asked, said) = exchange(format!("{waits}{next}").as_bytes()).await;
+        assert_eq!(asked, ["PUT"], "{said}");
+        assert!(said.contains("connection: close"), "{said}");
+        let sends = "PUT /b/k HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+        let (asked, said) = exchange(format!("{sends}{next}").as_bytes()).await;
+        assert_eq!(asked, ["PUT", "GET"], "{said}");
     }
 
     #[tokio::test]
