@@ -7,6 +7,7 @@
 use crate::account::Quota;
 use crate::acl::Acl;
 use crate::action::{Action, Need};
+use crate::iam::is_account_id;
 use crate::policy::{Asked, Context, Effect, Kind, Policy, Principal};
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, versioned_fields};
@@ -137,10 +138,21 @@ impl BucketAccess {
     }
 }
 
+/// Of which account a sender is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfAccount {
+    /// The account's id.
+    pub id: String,
+    /// Has all rights in it.
+    pub is_root: bool,
+}
+
 /// The user, the session or the anonymous client that sent a request.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub principal: Principal,
+    /// None of users without an account.
+    pub account: Option<OfAccount>,
     /// Policies that are attached to the user or role.
     pub policies: Vec<Policy>,
     /// Of a session: what it was limited to. All of them must allow what is done.
@@ -155,6 +167,7 @@ impl Sender {
     pub fn anonymous() -> Sender {
         Sender {
             principal: Principal::Anonymous,
+            account: None,
             policies: Vec::new(),
             limits: Vec::new(),
             may_read: true,
@@ -167,8 +180,20 @@ impl Sender {
         Sender { principal: Principal::user(id), ..Sender::anonymous() }
     }
 
-    fn id(&self) -> Option<String> {
-        self.principal.user_id()
+    /// The id under which it owns buckets and objects: the user's, or that of its account.
+    pub fn owner_id(&self) -> Option<String> {
+        match &self.account {
+            Some(account) => Some(account.id.clone()),
+            None => self.principal.user_id(),
+        }
+    }
+
+    /// Has only the rights that policies give it: a role, or a user of an account that is not root.
+    fn needs_policies(&self) -> bool {
+        match &self.account {
+            Some(account) => !account.is_root,
+            None => matches!(self.principal, Principal::Role { .. }),
+        }
     }
 }
 
@@ -208,8 +233,7 @@ pub fn decide(
 ) -> Verdict {
     let resource = resource(bucket.name, bucket.owner, key.filter(|_| action.is_of_object));
     let asked = Asked { principal: &sender.principal, action: action.name, resource: &resource, context };
-    let id = sender.id();
-    let is_owner = id.as_deref() == Some(bucket.owner);
+    let is_own = sender.owner_id().as_deref() == Some(bucket.owner);
     if !may_at_all(sender, action, &asked) {
         return Verdict::Denied;
     }
@@ -217,31 +241,50 @@ pub fn decide(
         return Verdict::Denied;
     }
     // A policy must not lock out the only one who can change it.
-    let is_recovery = is_owner
+    let is_recovery = is_own
+        && !sender.needs_policies()
         && matches!(action.name, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy");
     if is_recovery {
         return Verdict::Allowed;
     }
     let block = bucket.access.public_block.unwrap_or_default();
+    let mut is_in_policy = false;
     if let Some(policy) = bucket.policy {
         if policy.has(Effect::Deny, &asked) {
             return Verdict::Denied;
         }
-        let counts = is_owner || !(block.restrict_buckets && policy.is_public());
-        if counts && policy.has(Effect::Allow, &asked) {
-            return Verdict::Allowed;
-        }
+        let counts = is_own || !(block.restrict_buckets && policy.is_public());
+        is_in_policy = counts && policy.has(Effect::Allow, &asked);
     }
-    if sender.policies.iter().any(|policy| policy.has(Effect::Allow, &asked)) {
+    let has_policy = sender.policies.iter().any(|policy| policy.has(Effect::Allow, &asked));
+    if !is_own && (sender.account.is_some() || is_account_id(bucket.owner)) {
+        // Of another account's bucket, both sides must allow it.
+        if sender.needs_policies() && !has_policy {
+            return Verdict::Denied;
+        }
+        return if is_in_policy { Verdict::Allowed } else { by_ownership(sender, action, bucket, object) };
+    }
+    if is_in_policy || has_policy {
         return Verdict::Allowed;
     }
-    let ownership = bucket.access.ownership();
-    let lists_count = ownership != Ownership::BucketOwnerEnforced;
-    let listed = |acl: &Acl, permission| {
-        lists_count
-            && !matches!(sender.principal, Principal::Role { .. })
-            && acl.grants(id.as_deref(), permission, !block.ignore_acls)
-    };
+    if sender.needs_policies() {
+        return Verdict::Denied;
+    }
+    by_ownership(sender, action, bucket, object)
+}
+
+/// What ownership and lists give.
+fn by_ownership(
+    sender: &Sender,
+    action: Action,
+    bucket: &Bucket<'_>,
+    object: Option<ObjectOwner<'_>>,
+) -> Verdict {
+    let id = sender.owner_id();
+    let is_owner = id.as_deref() == Some(bucket.owner);
+    let lists_count = bucket.access.ownership() != Ownership::BucketOwnerEnforced;
+    let takes_public = !bucket.access.public_block.unwrap_or_default().ignore_acls;
+    let listed = |acl: &Acl, permission| lists_count && acl.grants(id.as_deref(), permission, takes_public);
     let is_allowed = match (action.need, object) {
         (Need::User, _) => id.is_some(),
         (Need::Owner, _) => is_owner,
@@ -262,15 +305,33 @@ pub fn decide_service(sender: &Sender, action: Action, name: Option<&str>, conte
         None => "arn:aws:s3:::*".to_owned(),
     };
     let asked = Asked { principal: &sender.principal, action: action.name, resource: &resource, context };
-    let has = |effect| sender.policies.iter().any(|policy| policy.has(effect, &asked));
-    may_at_all(sender, action, &asked) && !has(Effect::Deny) && (sender.id().is_some() || has(Effect::Allow))
+    let is_user = sender.owner_id().is_some() && !sender.needs_policies();
+    may_at_all(sender, action, &asked) && has_right(sender, is_user, &asked)
+}
+
+/// Decides on an action of the IAM API, on a resource of the sender's own account.
+pub fn decide_iam(sender: &Sender, action: &str, resource: &str, is_write: bool, context: &Context) -> bool {
+    let asked = Asked { principal: &sender.principal, action, resource, context };
+    let has_key = if is_write { sender.may_write } else { sender.may_read };
+    let is_root = sender.account.as_ref().is_some_and(|account| account.is_root);
+    has_key && is_within_limits(sender, &asked) && has_right(sender, is_root, &asked)
+}
+
+/// Whether the sender's own policies allow something, or it has the right to it anyway and none denies it.
+fn has_right(sender: &Sender, has_anyway: bool, asked: &Asked<'_>) -> bool {
+    let has = |effect| sender.policies.iter().any(|policy| policy.has(effect, asked));
+    !has(Effect::Deny) && (has_anyway || has(Effect::Allow))
+}
+
+fn is_within_limits(sender: &Sender, asked: &Asked<'_>) -> bool {
+    let is_within = |limit: &Policy| limit.has(Effect::Allow, asked) && !limit.has(Effect::Deny, asked);
+    sender.limits.iter().all(is_within)
 }
 
 /// The limits of the key that a request is signed with.
 fn may_at_all(sender: &Sender, action: Action, asked: &Asked<'_>) -> bool {
     let has_right = if action.is_write { sender.may_write } else { sender.may_read };
-    let is_within = |limit: &Policy| limit.has(Effect::Allow, asked) && !limit.has(Effect::Deny, asked);
-    has_right && sender.limits.iter().all(is_within)
+    has_right && is_within_limits(sender, asked)
 }
 
 /// Such as `arn:aws:s3::tenant:bucket/key`, with the tenant of the bucket's owner.

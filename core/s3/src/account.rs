@@ -1,5 +1,6 @@
 //! Users and buckets, as their records have them.
 
+use crate::iam::Member;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,10 +33,12 @@ pub struct User {
     pub swift_keys: BTreeSet<String>,
     /// Of the account in Swift: by lower-case names, without `X-Account-Meta-`.
     pub swift_metadata: BTreeMap<String, String>,
+    /// What it has as a user of an account.
+    pub member: Member,
 }
 versioned_fields!(
     User, "s3 user", id, display_name, is_suspended, max_buckets, access_keys;
-    later email, subusers, caps, user_quota, bucket_quota, policies, swift_keys, swift_metadata
+    later email, subusers, caps, user_quota, bucket_quota, policies, swift_keys, swift_metadata, member
 );
 
 /// A bucket, as its record has it.

@@ -7,8 +7,9 @@
 //! a multipart upload, `data` how bodies are cut into RADOS objects, `encryption` how they are encrypted,
 //! `account` users and buckets, `config` what is set on a bucket, `form` what browsers may upload.
 //!
-//! `access` decides who may do what, from `policy`, `acl` and the table of operations in `action`. `swift`
-//! has what Swift adds to buckets, `keystone` what OpenStack's identity service answers.
+//! `iam` has accounts of several users. `access` decides who may do what, from `policy`, `acl` and the table
+//! of operations in `action`. `swift` has what Swift adds to buckets, `keystone` what OpenStack's identity
+//! service answers.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
@@ -21,6 +22,7 @@ mod config;
 mod data;
 mod encryption;
 mod form;
+pub mod iam;
 mod index;
 pub mod keystone;
 mod leaf;

@@ -2,6 +2,7 @@
 
 use nacre_s3::access::{BucketAccess, setting};
 use nacre_s3::acl::{Acl, Grant, Grantee, Permission, parse_grantees};
+use nacre_s3::iam::{Account, Group};
 use nacre_s3::policy::{Asked, Context, Effect, Kind, Policy, Principal};
 use nacre_s3::{BadForm, Caps, FormPolicy, Quota, SubuserAccess, User, keystone};
 use nacre_wire::{from_slice, to_vec};
@@ -88,11 +89,20 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
         user_quota: Quota { is_enabled: true, max_size: 1, max_objects: 2 },
         ..User::default()
     };
-    vec![[&[0], &*to_vec(&user)].concat(), [&[1], &*to_vec(&acl())].concat()]
+    let group = Group { id: "g".into(), name: "staff".into(), path: "/".into(), ..Group::default() };
+    let account = Account::new("RGW00000000000000001", "a");
+    let seed = |kind: u8, record: Vec<u8>| [&[kind], &*record].concat();
+    vec![seed(0, to_vec(&user)), seed(1, to_vec(&acl())), seed(2, to_vec(&group)), seed(2, to_vec(&account))]
 }
 
 pub fn record(input: &[u8]) {
     let Some((kind, bytes)) = input.split_first() else { return };
+    if let Ok(account) = from_slice::<Account>(bytes) {
+        assert_eq!(from_slice::<Account>(&to_vec(&account)), Ok(account));
+    }
+    if let Ok(group) = from_slice::<Group>(bytes) {
+        assert_eq!(from_slice::<Group>(&to_vec(&group)), Ok(group));
+    }
     if *kind == 0 {
         let Ok(user) = from_slice::<User>(bytes) else { return };
         assert_eq!(from_slice::<User>(&to_vec(&user)), Ok(user));

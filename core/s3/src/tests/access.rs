@@ -1,7 +1,8 @@
 //! Tables of who may do what.
 
 use crate::access::{
-    Bucket, BucketAccess, ObjectOwner, Ownership, PublicBlock, Sender, Verdict, decide, decide_service,
+    Bucket, BucketAccess, ObjectOwner, OfAccount, Ownership, PublicBlock, Sender, Verdict, decide,
+    decide_iam, decide_service,
 };
 use crate::acl::{Acl, Grant, Grantee, Permission};
 use crate::action::Action;
@@ -220,4 +221,92 @@ fn only_users_make_and_list_buckets() {
     let deny = policy(r#"{"Effect":"Deny","Action":"s3:CreateBucket","Resource":"*"}"#, Kind::Identity);
     let limited = Sender { policies: vec![deny], ..Sender::user("a") };
     assert!(!may(&limited, "CreateBucket") && may(&limited, "ListBuckets"));
+}
+
+const OWN: &str = "RGW00000000000000001";
+const OTHER: &str = "RGW00000000000000002";
+
+/// A user `u` of an account.
+fn member(account: &str, is_root: bool, statement: &str) -> Sender {
+    let policies = match statement {
+        "" => Vec::new(),
+        statement => vec![policy(statement, Kind::Identity)],
+    };
+    let principal = Principal::User { tenant: account.to_owned(), name: "u".to_owned() };
+    let account = Some(OfAccount { id: account.to_owned(), is_root });
+    Sender { principal, account, policies, ..Sender::anonymous() }
+}
+
+#[test]
+fn users_of_accounts_have_the_rights_that_policies_give() {
+    let verdict = |sender: &Sender, statement: &str, operation: &str| {
+        let (access, acl) = (BucketAccess::default(), Acl::default());
+        let policy = (!statement.is_empty()).then(|| policy(statement, Kind::Bucket("b")));
+        let bucket = Bucket { name: "b", owner: OWN, access: &access, policy: policy.as_ref() };
+        let object = Some(ObjectOwner { owner: OWN, acl: &acl });
+        decide(
+            sender,
+            Action::of_operation(operation, false),
+            Some("k"),
+            &bucket,
+            object,
+            &Context::default(),
+        )
+    };
+    let get = r#"{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::b/*"}"#;
+    let deny = r#"{"Effect":"Deny","Action":"s3:*","Resource":"*"}"#;
+    let principal = |arn: &str| {
+        format!(
+            r#"{{"Effect":"Allow","Principal":{{"AWS":"{arn}"}},
+                "Action":"s3:*","Resource":"arn:aws:s3:::b/*"}}"#
+        )
+    };
+    let (of_own, of_other) = (principal(&format!("arn:aws:iam::{OWN}:user/u")), principal(OTHER));
+    for (account, is_root, identity, bucket, expected) in [
+        (OWN, true, "", "", Allowed),
+        (OWN, true, deny, "", Denied),
+        (OWN, false, "", "", Denied),
+        (OWN, false, get, "", Allowed),
+        (OWN, false, "", &*of_own, Allowed),
+        (OWN, false, deny, &*of_own, Denied),
+        // Of another account's bucket, both must allow it.
+        (OTHER, true, "", "", Denied),
+        (OTHER, true, "", &*of_other, Allowed),
+        (OTHER, false, "", &*of_other, Denied),
+        (OTHER, false, get, "", Denied),
+        (OTHER, false, get, &*of_other, Allowed),
+    ] {
+        let sender = member(account, is_root, identity);
+        assert_eq!(
+            verdict(&sender, bucket, "GetObject"),
+            expected,
+            "{account} {is_root} {identity} {bucket}"
+        );
+    }
+    assert_eq!(verdict(&member(OWN, false, get), "", "PutObject"), Denied);
+    let all = r#"{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::b"}"#;
+    assert_eq!(verdict(&member(OWN, true, ""), all, "DeleteBucketPolicy"), Allowed);
+    assert_eq!(verdict(&member(OWN, false, ""), all, "DeleteBucketPolicy"), Denied);
+    // A user without an account is not let in by a policy of its own.
+    let outside = Sender { policies: vec![policy(get, Kind::Identity)], ..Sender::user("a") };
+    assert_eq!(verdict(&outside, "", "GetObject"), Denied);
+}
+
+#[test]
+fn actions_of_accounts_need_root_or_a_policy() {
+    let context = Context::default();
+    let resource = format!("arn:aws:iam::{OWN}:user/staff/u");
+    let may = |sender: &Sender, action: &str| decide_iam(sender, action, &resource, true, &context);
+    assert!(may(&member(OWN, true, ""), "iam:CreateUser"));
+    assert!(!may(&member(OWN, false, ""), "iam:CreateUser"));
+    let staff =
+        format!(r#"{{"Effect":"Allow","Action":"iam:*User","Resource":"arn:aws:iam::{OWN}:user/staff/*"}}"#);
+    let staff = member(OWN, false, &staff);
+    assert!(may(&staff, "iam:CreateUser") && !may(&staff, "iam:CreateGroup"));
+    assert!(!may(&Sender { may_write: false, ..staff }, "iam:CreateUser"));
+    let make = |sender: &Sender| {
+        decide_service(sender, Action::of_operation("CreateBucket", false), Some("n"), &context)
+    };
+    assert!(make(&member(OWN, true, "")) && !make(&member(OWN, false, "")));
+    assert!(make(&member(OWN, false, r#"{"Effect":"Allow","Action":"s3:*","Resource":"*"}"#)));
 }
