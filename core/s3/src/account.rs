@@ -1,6 +1,6 @@
 //! Users and buckets, as their records have them.
 
-use crate::iam::Member;
+use crate::iam::{Member, is_account_id};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -256,12 +256,14 @@ impl Decode for Caps {
     }
 }
 
-/// Whether a text can be the id of a user. Colons separate subusers, slashes and stars are for policies.
+/// Whether a text can be the id of a user. It must not look like that of an account. Colons separate
+/// subusers, slashes and stars are for policies.
 pub fn is_user_id(id: &str) -> bool {
     let (tenant, name) = crate::policy::split_tenant(id);
     let is_tenant = tenant.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_name = |c: char| !c.is_control() && !matches!(c, ':' | '/' | '*' | '?' | '$' | '"' | '<' | '>');
-    id.len() <= 128 && is_tenant && !name.is_empty() && name.chars().all(is_name) && !id.starts_with('$')
+    let is_free = !id.starts_with('$') && !is_account_id(id);
+    id.len() <= 128 && is_tenant && !name.is_empty() && name.chars().all(is_name) && is_free
 }
 
 #[cfg(test)]
@@ -325,6 +327,7 @@ mod tests {
             ("a*", false),
             ("a/b", false),
             ("a$b$c", false),
+            ("RGW00000000000000001", false),
         ] {
             assert_eq!(is_user_id(id), expected, "{id}");
         }

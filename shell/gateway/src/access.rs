@@ -12,6 +12,7 @@ use crate::versions::{is_marker, version_of};
 use hyper::header::{HOST, HeaderMap, HeaderValue, REFERER, USER_AGENT};
 use hyper::http::Extensions;
 use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
+use nacre_s3::iam::account_of;
 use nacre_s3::policy::{Context, Policy, Principal};
 use nacre_s3::swift::Container;
 use nacre_s3::{Action, Answer, Ask, Object, Refusal};
@@ -281,7 +282,7 @@ impl<'a> Head<'a> {
     }
 
     /// The values of condition keys.
-    fn context(&self, identity: &Identity, peer: Option<Peer>, region: &str) -> Context {
+    pub fn context(&self, identity: &Identity, peer: Option<Peer>, region: &str) -> Context {
         let mut context = Context::default();
         let now = OffsetDateTime::now_utc();
         context.set("aws:CurrentTime", now.format(&Rfc3339).unwrap_or_default());
@@ -314,7 +315,7 @@ impl<'a> Head<'a> {
         context.set("aws:PrincipalType", kind);
         let id = match principal {
             Principal::Role { role, session, .. } => format!("{role}:{session}"),
-            principal => principal.user_id().unwrap_or_else(|| "anonymous".to_owned()),
+            _ => identity.user.as_ref().map_or("anonymous", |user| &user.id).to_owned(),
         };
         context.set("aws:userid", id);
         self.signature(&mut context, now);
@@ -401,8 +402,7 @@ impl Access {
             (None, false) => return Err(denied()),
             (Some(name), false) => {
                 let opened = self.open(name).await?;
-                context
-                    .set("s3:ResourceAccount", nacre_s3::policy::split_tenant(&opened.bucket.record.owner).0);
+                context.set("s3:ResourceAccount", account_of(&opened.bucket.record.owner));
                 request.check_owner(EXPECTED_OWNER, &opened.bucket)?;
                 // Each object of a DeleteObjects is decided on when its name is known.
                 let is_decided_later = target.operation == "DeleteObjects";
@@ -415,8 +415,7 @@ impl Access {
                         }
                     }
                 }
-                let is_owner =
-                    identity.sender.principal.user_id().as_deref() == Some(&*opened.bucket.record.owner);
+                let is_owner = identity.sender.owner_id().as_deref() == Some(&*opened.bucket.record.owner);
                 if opened.access.requester_pays && !is_owner {
                     let agrees = request.header("x-amz-request-payer") == Some("requester")
                         || request.parameter("x-amz-request-payer").as_deref() == Some("requester");

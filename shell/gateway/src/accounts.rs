@@ -221,7 +221,8 @@ fn is_changed(failure: &Failure) -> bool {
     failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW || failure.is_not_found()
 }
 
-fn ignore_missing(result: Result<(), Failure>) -> Result<(), Failure> {
+/// The result of a removal: what is gone already is removed.
+pub fn ignore_missing(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(failure) if !failure.is_not_found() => Err(failure),
         _ => Ok(()),

@@ -146,7 +146,7 @@ impl Core {
             let grantee = match named {
                 Named::Group(group) => group,
                 Named::Id(id) => {
-                    if id != owner && accounts.user(&id).await.map_err(failed)?.is_none() {
+                    if id != owner && accounts.owner(&id).await.map_err(failed)?.is_none() {
                         return Err(s3_error!(InvalidArgument, "Invalid id"));
                     }
                     Grantee::User(id)

@@ -14,9 +14,10 @@
 //! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
 //! `sts` roles and keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin`
 //! administers all of it. `encryption` has what requests ask for about encryption at rest, `keyring` the keys
-//! for it, `cipher` encrypts bodies.
-//! `swift` serves the same buckets to clients of OpenStack. `console` has pages for browsers, `post_forms`
-//! takes uploads of other pages' forms, which `multipart` reads.
+//! for it, `cipher` encrypts bodies. `query` answers requests in forms: `sts` and `iam`. `members` has the
+//! records of accounts of several users, `records` reads and changes records. `swift` serves the same buckets
+//! to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of other pages'
+//! forms, which `multipart` reads.
 
 mod access;
 mod accounts;
@@ -37,12 +38,14 @@ mod expiry;
 mod features;
 mod front;
 mod garbage;
+mod iam;
 mod keyring;
 mod keystone;
 mod lifecycle;
 mod lifecycle_rules;
 mod listing;
 mod locks;
+mod members;
 mod multipart;
 mod object_acls;
 mod object_tags;
@@ -51,8 +54,10 @@ mod orphans;
 mod outbound;
 mod policies;
 mod post_forms;
+mod query;
 mod quotas;
 mod receive;
+mod records;
 mod secrets;
 mod send;
 mod server;

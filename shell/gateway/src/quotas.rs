@@ -209,8 +209,8 @@ impl Quotas {
             return Ok(owner);
         }
         let since = Instant::now();
-        let owner = self.accounts.user(id).await.map_err(|failure| errors::of_failure(&failure))?;
-        let owner = owner.map(|found| Arc::new(found.user));
+        let owner = self.accounts.owner(id).await.map_err(|failure| errors::of_failure(&failure))?;
+        let owner = owner.map(Arc::new);
         let mut owners = self.owners.lock().expect("no code panics with it");
         if owners.len() >= KNOWN_MAX {
             owners.clear();

@@ -9,12 +9,14 @@ use crate::counters::GatewayCounters;
 use crate::domains::Domains;
 use crate::front;
 use crate::garbage::collect;
+use crate::iam::Iam;
 use crate::keyring::KeyRing;
 use crate::keystone::{Keystone, KeystoneOptions};
 use crate::lifecycle::Lifecycle;
 use crate::multipart::is_form;
 use crate::orphans::be_seen;
 use crate::post_forms::PostForms;
+use crate::query::QueryApi;
 use crate::quotas::Quotas;
 use crate::service::{Core, Service};
 use crate::store::Store;
@@ -89,6 +91,7 @@ struct Serving {
     service: S3Service,
     swift: Arc<Swift>,
     post_forms: PostForms,
+    query: QueryApi,
     buckets: Arc<Buckets>,
     domains: Domains,
     sites: Sites,
@@ -167,6 +170,8 @@ impl Gateway {
             users: users.clone(),
             domains: domains.clone(),
         };
+        let iam = Iam::new(Admin::of_gateway(store.clone(), users.clone(), buckets.clone()), users.clone());
+        let query = QueryApi::new(users.clone(), iam, &options.region);
         let access =
             Access { users: users.clone(), buckets: buckets.clone(), region: options.region.clone() };
         let core = Core {
@@ -198,6 +203,7 @@ impl Gateway {
             service: builder.build(),
             swift,
             post_forms,
+            query,
             buckets,
             domains,
             sites,
@@ -285,6 +291,9 @@ impl Serving {
             }
             if Swift::is_match(&request) {
                 return Ok(self.swift.call(request).await);
+            }
+            if refusal.is_none() && QueryApi::is_match(&request) {
+                return Ok(self.query.call(request).await);
             }
         }
         if cors::is_preflight(&request) {

@@ -6,6 +6,7 @@
 
 use crate::accounts::Accounts;
 use crate::errors;
+use crate::records;
 use crate::secrets::{random_text, unreadable};
 use crate::store::{now, read_record};
 use base64::Engine;
@@ -16,7 +17,7 @@ use nacre_s3::policy::{Kind, Policy};
 use nacre_wire::{from_slice, to_vec, versioned_fields};
 use s3s::auth::SecretKey;
 use s3s::{S3Error, S3Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const PREFIX: &str = "ASIA";
@@ -56,6 +57,7 @@ impl Session {
 pub struct Role {
     pub id: String,
     pub name: String,
+    /// Its tenant, or the id of its account.
     pub tenant: String,
     pub path: String,
     /// Milliseconds since 1970.
@@ -66,8 +68,14 @@ pub struct Role {
     pub policies: BTreeMap<String, String>,
     /// Seconds.
     pub max_session: u32,
+    /// The ARNs of managed policies.
+    pub attached: BTreeSet<String>,
+    pub description: String,
 }
-versioned_fields!(Role, "s3 role", id, name, tenant, path, created, trust, policies, max_session);
+versioned_fields!(
+    Role, "s3 role", id, name, tenant, path, created, trust, policies, max_session;
+    later attached, description
+);
 
 impl Role {
     /// Under which it is found.
@@ -155,10 +163,16 @@ impl Sessions {
         }
     }
 
-    /// Replaces a role.
-    pub async fn put_role(&self, role: &Role) -> Result<(), Failure> {
-        let pools = self.accounts.store().pools().await?;
-        pools.meta.write_full(role_name(&role.key()), to_vec(role)).await
+    /// Changes a role; none if there is none with this key.
+    pub async fn update_role<R, E: From<Failure>>(
+        &self,
+        key: &str,
+        change: impl FnMut(&mut Role) -> Result<R, E>,
+    ) -> Result<Option<(Role, R)>, E> {
+        match self.accounts.pools().await? {
+            Some(pools) => records::update(pools, &role_name(key), change).await,
+            None => Ok(None),
+        }
     }
 
     /// Removes a role.
@@ -172,15 +186,20 @@ impl Sessions {
 
     /// All roles, by their keys.
     pub async fn roles(&self) -> Result<Vec<Role>, Failure> {
+        self.roles_with("").await
+    }
+
+    /// The roles of an account.
+    pub async fn roles_of(&self, account: &str) -> Result<Vec<Role>, Failure> {
+        self.roles_with(&role_key(account, "")).await
+    }
+
+    async fn roles_with(&self, prefix: &str) -> Result<Vec<Role>, Failure> {
         let Some(pools) = self.accounts.pools().await? else { return Ok(Vec::new()) };
-        let (mut keys, mut names) = (Vec::new(), pools.meta.objects());
-        while let Some(entry) = names.next().await? {
-            keys.extend(entry.name.to_string().strip_prefix("role.").map(str::to_owned));
-        }
-        keys.sort_unstable();
+        let keys = records::names(pools, &role_name(prefix)).await?;
         let mut roles = Vec::with_capacity(keys.len());
         for key in keys {
-            roles.extend(self.load_role(&key).await?);
+            roles.extend(self.load_role(&format!("{prefix}{key}")).await?);
         }
         Ok(roles)
     }

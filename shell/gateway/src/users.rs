@@ -6,7 +6,8 @@ use crate::keystone::{Keystone, Member};
 use crate::sessions::{Session, Sessions, is_of_session};
 use crate::store::Store;
 use nacre_rados::Failure;
-use nacre_s3::access::Sender;
+use nacre_s3::access::{OfAccount, Sender};
+use nacre_s3::iam::{is_account_id, managed_policy};
 use nacre_s3::keystone::KeystoneToken;
 use nacre_s3::policy::{Kind, Policy, Principal};
 use nacre_s3::{MAX_BUCKETS, SubuserAccess, User, is_user_id};
@@ -44,10 +45,20 @@ impl FirstUser {
     }
 }
 
+/// A user, and what its rights come from.
+#[derive(Clone)]
+struct Profile {
+    user: Arc<User>,
+    /// Who owns what the user makes: itself, or its account.
+    owner: Arc<User>,
+    /// Documents: the user's own, and those of its groups.
+    policies: Arc<Vec<String>>,
+}
+
 /// Whose key it is.
 #[derive(Clone)]
 struct Known {
-    user: Arc<User>,
+    profile: Profile,
     subuser: Option<String>,
     secret: SecretKey,
     since: Instant,
@@ -57,14 +68,16 @@ struct Known {
 #[derive(Clone)]
 pub struct Identity {
     pub sender: Sender,
-    /// Who owns what the request makes. None of anonymous requests.
+    /// The user that signed it, also with the keys of a session. None of anonymous requests and of roles.
+    pub user: Option<Arc<User>>,
+    /// Who owns what the request makes: the user, or its account. None of anonymous requests.
     pub owner: Option<Arc<User>>,
 }
 
 impl Identity {
     /// A request without a signature.
     pub fn anonymous() -> Identity {
-        Identity { sender: Sender::anonymous(), owner: None }
+        Identity { sender: Sender::anonymous(), user: None, owner: None }
     }
 
     /// The id of the user that owns what the request makes; `anonymous` if there is none.
@@ -107,10 +120,9 @@ impl Users {
             (false, Some(_)) => return Err(errors::invalid_token()),
             (false, None) => {
                 let known = self.find(access_key).await?;
-                let mut identity = of_user(known.user)?;
+                let mut identity = of_user(&known.profile)?;
                 if let Some(subuser) = &known.subuser {
-                    let owner = identity.owner.as_ref();
-                    let access = owner.and_then(|user| user.subusers.get(subuser)).copied();
+                    let access = known.profile.user.subusers.get(subuser).copied();
                     let access = access.unwrap_or(SubuserAccess::None);
                     (identity.sender.may_read, identity.sender.may_write) =
                         (access.may_read(), access.may_write());
@@ -118,9 +130,10 @@ impl Users {
                 identity
             }
         };
-        match &identity.owner {
-            Some(owner) if owner.is_suspended => Err(errors::user_suspended()),
-            _ => Ok(identity),
+        let is_suspended = |user: &Option<Arc<User>>| user.as_ref().is_some_and(|user| user.is_suspended);
+        match is_suspended(&identity.user) || is_suspended(&identity.owner) {
+            true => Err(errors::user_suspended()),
+            false => Ok(identity),
         }
     }
 
@@ -128,7 +141,7 @@ impl Users {
     /// none if there is no such user or subuser.
     pub async fn member(&self, user: &str, subuser: &str) -> S3Result<Option<Identity>> {
         let Some(user) = self.accounts.user(user).await.map_err(failed)? else { return Ok(None) };
-        let user = Arc::new(user.user);
+        let user = user.user;
         if user.is_suspended {
             return Err(errors::user_suspended());
         }
@@ -139,7 +152,8 @@ impl Users {
                 None => return Ok(None),
             },
         };
-        let mut identity = of_user(user)?;
+        let Some(profile) = self.profile(user).await.map_err(failed)? else { return Ok(None) };
+        let mut identity = of_user(&profile)?;
         (identity.sender.may_read, identity.sender.may_write) = (access.may_read(), access.may_write());
         Ok(Some(identity))
     }
@@ -152,11 +166,12 @@ impl Users {
         if user.is_suspended {
             return Err(errors::user_suspended());
         }
-        of_user(user).map(Some)
+        let profile = self.profile(user).await.map_err(failed)?.ok_or_else(unknown_key)?;
+        of_user(&profile).map(Some)
     }
 
     /// Whose key it is in Keystone, and its secret; none if there is no such key.
-    async fn of_keystone_key(&self, access_key: &str) -> S3Result<Option<(Arc<User>, SecretKey)>> {
+    async fn of_keystone_key(&self, access_key: &str) -> S3Result<Option<(User, SecretKey)>> {
         let Some(keystone) = &self.keystone else { return Ok(None) };
         let member = keystone.of_key(access_key).await?;
         let Some(Member { token, secret: Some(secret) }) = member else { return Ok(None) };
@@ -164,38 +179,66 @@ impl Users {
     }
 
     /// The user that a project of Keystone is, made if it is not there yet.
-    async fn account_of(&self, token: &KeystoneToken) -> S3Result<Arc<User>> {
+    async fn account_of(&self, token: &KeystoneToken) -> S3Result<User> {
         let id = &token.project;
         if !is_user_id(id) {
             return Err(s3_error!(AccessDenied, "the project {id:?} cannot be a user"));
         }
         loop {
             if let Some(found) = self.accounts.user(id).await.map_err(failed)? {
-                return Ok(Arc::new(found.user));
+                return Ok(found.user);
             }
             let display_name = token.project_name.clone();
             let user = User { id: id.clone(), display_name, max_buckets: MAX_BUCKETS, ..User::default() };
             if self.accounts.create(&user).await.map_err(failed)? {
-                return Ok(Arc::new(user));
+                return Ok(user);
             }
         }
     }
 
     async fn of_session(&self, session: Session) -> S3Result<Identity> {
-        let owner = self.accounts.user(&session.owner).await.map_err(failed)?.ok_or_else(unknown_key)?.user;
         let limits = session.limits()?;
         let mut identity = match session.role {
-            None => of_user(Arc::new(owner))?,
+            None => {
+                let user = self.accounts.user(&session.owner).await.map_err(failed)?;
+                let user = user.ok_or_else(unknown_key)?.user;
+                of_user(&self.profile(user).await.map_err(failed)?.ok_or_else(unknown_key)?)?
+            }
             Some((role, name)) => {
                 let role = self.sessions.role(&role).await?.ok_or_else(unknown_key)?;
-                let policies = parse_all(role.policies.values())?;
+                let owner = self.accounts.owner(&session.owner).await.map_err(failed)?;
+                let owner = owner.ok_or_else(unknown_key)?;
+                let managed = role.attached.iter().filter_map(|arn| managed_policy(arn));
+                let policies = parse_all(role.policies.values().cloned().chain(managed))?;
+                let is_of_account = is_account_id(&role.tenant);
+                let account = is_of_account.then(|| OfAccount { id: role.tenant.clone(), is_root: false });
                 let principal = Principal::Role { tenant: role.tenant, role: role.name, session: name };
-                let sender = Sender { principal, policies, ..Sender::anonymous() };
-                Identity { sender, owner: Some(Arc::new(owner)) }
+                let sender = Sender { principal, account, policies, ..Sender::anonymous() };
+                Identity { sender, user: None, owner: Some(Arc::new(owner)) }
             }
         };
         identity.sender.limits = limits;
         Ok(identity)
+    }
+
+    /// What a user's rights come from; none if its account is gone.
+    async fn profile(&self, user: User) -> Result<Option<Profile>, Failure> {
+        let member = &user.member;
+        let mut policies: Vec<String> = user.policies.values().cloned().collect();
+        policies.extend(member.attached.iter().filter_map(|arn| managed_policy(arn)));
+        if member.account.is_empty() {
+            let user = Arc::new(user);
+            return Ok(Some(Profile { owner: user.clone(), user, policies: Arc::new(policies) }));
+        }
+        let Some(account) = self.accounts.account(&member.account).await? else { return Ok(None) };
+        for id in &member.groups {
+            // One that is being removed gives no more rights.
+            let Some(group) = self.accounts.group(id).await? else { continue };
+            policies.extend(group.attached.iter().filter_map(|arn| managed_policy(arn)));
+            policies.extend(group.policies.into_values());
+        }
+        let owner = Arc::new(account.as_owner());
+        Ok(Some(Profile { user: Arc::new(user), owner, policies: Arc::new(policies) }))
     }
 
     /// Forgets what is known of keys, since users were changed.
@@ -209,16 +252,15 @@ impl Users {
             return Ok(known);
         }
         let since = Instant::now();
-        let found = match self.load(access_key).await.map_err(failed)? {
-            Some((key, user)) => {
-                let secret = SecretKey::from(key.secret);
-                Known { user: Arc::new(user), subuser: key.subuser, secret, since }
-            }
+        let (user, subuser, secret) = match self.load(access_key).await.map_err(failed)? {
+            Some((key, user)) => (user, key.subuser, SecretKey::from(key.secret)),
             None => {
                 let (user, secret) = self.of_keystone_key(access_key).await?.ok_or_else(unknown_key)?;
-                Known { user, subuser: None, secret, since }
+                (user, None, secret)
             }
         };
+        let profile = self.profile(user).await.map_err(failed)?.ok_or_else(unknown_key)?;
+        let found = Known { profile, subuser, secret, since };
         let mut known = self.known.lock().expect("no code panics with it");
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -240,7 +282,11 @@ impl Users {
         };
         // A key that its user does not have any more is left over from something that was interrupted.
         let user = self.accounts.user(&key.user).await?.map(|found| found.user);
-        Ok(user.filter(|user| user.access_keys.iter().any(|own| own == access_key)).map(|user| (key, user)))
+        let has_key = |user: &User| {
+            user.access_keys.iter().any(|own| own == access_key)
+                && !user.member.inactive_keys.contains(access_key)
+        };
+        Ok(user.filter(has_key).map(|user| (key, user)))
     }
 
     /// Makes the first user, or gives it this key.
@@ -268,15 +314,23 @@ impl Users {
 }
 
 /// A user with all its rights.
-fn of_user(user: Arc<User>) -> S3Result<Identity> {
-    let policies = parse_all(user.policies.values())?;
-    let sender = Sender { policies, ..Sender::user(&user.id) };
-    Ok(Identity { sender, owner: Some(user) })
+fn of_user(profile: &Profile) -> S3Result<Identity> {
+    let Profile { user, owner, policies } = profile;
+    let policies = parse_all(policies.iter().cloned())?;
+    let member = &user.member;
+    let sender = if member.account.is_empty() {
+        Sender { policies, ..Sender::user(&user.id) }
+    } else {
+        let principal = Principal::User { tenant: member.account.clone(), name: user.display_name.clone() };
+        let account = Some(OfAccount { id: member.account.clone(), is_root: member.is_root });
+        Sender { principal, account, policies, ..Sender::anonymous() }
+    };
+    Ok(Identity { sender, user: Some(user.clone()), owner: Some(owner.clone()) })
 }
 
 /// Policies that were checked when they were attached. One that cannot be read any more could deny something.
-fn parse_all<'a>(documents: impl Iterator<Item = &'a String>) -> S3Result<Vec<Policy>> {
-    documents.map(|document| Policy::parse(document, Kind::Identity).map_err(errors::corrupt)).collect()
+fn parse_all(documents: impl Iterator<Item = String>) -> S3Result<Vec<Policy>> {
+    documents.map(|document| Policy::parse(&document, Kind::Identity).map_err(errors::corrupt)).collect()
 }
 
 /// Keys for requests' signatures.

@@ -116,6 +116,8 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
     let mut access = python(&c, "s3_access.py").unwrap();
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
+    let mut iam = python(&c, "s3_iam.py").unwrap();
+    succeed(iam.arg(nacre_binary()).arg(c.folder())).unwrap();
     more_through_tls(&c).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");

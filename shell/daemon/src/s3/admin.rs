@@ -89,6 +89,12 @@ pub enum User {
         /// Make no key.
         #[arg(long)]
         no_key: bool,
+        /// The account that it is a user of. Its display name is its name there.
+        #[arg(long, value_name = "ID")]
+        account_id: Option<String>,
+        /// Give it all rights in the account.
+        #[arg(long, requires = "account_id")]
+        account_root: bool,
     },
     /// Change a user.
     Modify {
@@ -98,6 +104,9 @@ pub enum User {
         fields: UserFields,
         #[command(flatten)]
         key: KeyArgs,
+        /// Whether it has all rights in its account.
+        #[arg(long, value_name = "BOOL")]
+        account_root: Option<bool>,
     },
     /// Show a user with its keys.
     Info {
@@ -263,7 +272,10 @@ pub struct Scope {
     /// One bucket.
     #[arg(long, value_name = "NAME", conflicts_with = "uid")]
     bucket: Option<String>,
-    /// `user`: over all the user's buckets; `bucket`: of each of them.
+    /// An account.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["uid", "bucket"])]
+    account_id: Option<String>,
+    /// `user` or `account`: over all the owner's buckets; `bucket`: of each of them.
     #[arg(long, value_name = "SCOPE")]
     quota_scope: Option<String>,
 }
@@ -302,6 +314,9 @@ pub enum Bucket {
     Ls {
         #[command(flatten)]
         id: UserId,
+        /// Those of an account.
+        #[arg(long, value_name = "ID", conflicts_with = "uid")]
+        account_id: Option<String>,
         /// With what they have.
         #[arg(long)]
         stats: bool,
@@ -313,7 +328,7 @@ pub enum Bucket {
         #[command(flatten)]
         id: UserId,
     },
-    /// Give a bucket to another user.
+    /// Give a bucket to another user, or to an account.
     #[command(alias = "chown")]
     Link {
         #[arg(long, value_name = "NAME")]
@@ -322,6 +337,8 @@ pub enum Bucket {
         bucket_id: Option<String>,
         #[command(flatten)]
         id: UserId,
+        #[arg(long, value_name = "ID", conflicts_with = "uid")]
+        account_id: Option<String>,
     },
     /// Remove a bucket.
     Rm {
@@ -375,7 +392,10 @@ impl Given {
             .with("user-caps", &fields.caps)
     }
     fn scope(self, scope: &Scope) -> Given {
-        self.id(&scope.id).with("bucket", &scope.bucket).with("quota-type", &scope.quota_scope)
+        self.id(&scope.id)
+            .with("bucket", &scope.bucket)
+            .with("account-id", &scope.account_id)
+            .with("quota-type", &scope.quota_scope)
     }
 }
 
@@ -392,13 +412,15 @@ impl User {
     pub fn asked(&self) -> Asked {
         let given = Given::default();
         match self {
-            User::Create { id, fields, key, no_key } => {
-                let given = given.id(id).fields(fields).key(key);
+            User::Create { id, fields, key, no_key, account_id, account_root } => {
+                let given = given.id(id).fields(fields).key(key).with("account-id", account_id);
+                let given = given.flag("account-root", *account_root);
                 asked(Verb::UserCreate, given.with("generate-key", &no_key.then_some("false")))
             }
-            User::Modify { id, fields, key } => {
+            User::Modify { id, fields, key, account_root } => {
                 let generates = key.gen_access_key || key.gen_secret;
                 let given = given.id(id).fields(fields).key(key).flag("generate-key", generates);
+                let given = given.with("account-root", account_root);
                 asked(Verb::UserModify, given)
             }
             User::Info { id, access_key, email, stats } => {
@@ -513,10 +535,13 @@ impl Bucket {
     pub fn asked(&self) -> Asked {
         let given = Given::default();
         match self {
-            Bucket::Ls { id, stats } => asked(Verb::BucketList, given.id(id).flag("stats", *stats)),
+            Bucket::Ls { id, account_id, stats } => {
+                let given = given.id(id).with("account-id", account_id);
+                asked(Verb::BucketList, given.flag("stats", *stats))
+            }
             Bucket::Stats { bucket, id } => asked(Verb::BucketStats, given.id(id).with("bucket", bucket)),
-            Bucket::Link { bucket, bucket_id, id } => {
-                let given = given.id(id).with("bucket", &Some(bucket));
+            Bucket::Link { bucket, bucket_id, id, account_id } => {
+                let given = given.id(id).with("account-id", account_id).with("bucket", &Some(bucket));
                 asked(Verb::BucketLink, given.with("bucket-id", bucket_id))
             }
             Bucket::Rm { bucket, purge_objects } => {

@@ -11,6 +11,7 @@ use crate::log;
 use crate::processes::{self, LockFile};
 use crate::size::Size;
 use crate::stop_signals::StopSignals;
+use accounts::Account;
 use admin::{Bucket, Caps, Key, Quota, Subuser, User};
 use anyhow::{Context, Result};
 use kms::Kms;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod accounts;
 mod admin;
 mod keystone;
 mod kms;
@@ -65,6 +67,8 @@ pub enum Command {
     RolePolicy(Admin<RolePolicy>),
     /// Keys with which objects are encrypted at rest.
     Kms(Admin<Kms>),
+    /// Accounts, whose users own buckets together.
+    Account(Admin<Account>),
 }
 
 /// A command that administers a cluster.
@@ -140,6 +144,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Role(it) => (&it.cluster, it.command.asked()),
         Command::RolePolicy(it) => (&it.cluster, it.command.asked()),
         Command::Kms(it) => (&it.cluster, it.command.asked()),
+        Command::Account(it) => (&it.cluster, it.command.asked()),
     };
     let conf = match &cluster.data {
         Some(data) => Layout::open(data)?.0.ceph_conf(),

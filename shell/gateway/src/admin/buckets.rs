@@ -38,12 +38,9 @@ impl Admin {
                 false => Ok(json!(bucket.record.name)),
             };
         }
-        let mut names: Vec<String> = match params.get("uid") {
+        let mut names: Vec<String> = match params.get("uid").or(params.get("account-id")) {
             Some(_) => {
-                let id = uid(params)?;
-                if self.users.accounts.user(&id).await?.is_none() {
-                    return Err(AdminError::no_such_user(&id));
-                }
+                let id = self.owner_of(params).await?;
                 self.buckets.list(&id).await?.iter().map(|bucket| bucket.name.clone()).collect()
             }
             None => self.all_buckets().await?,
@@ -139,10 +136,7 @@ impl Admin {
 
     pub(super) async fn bucket_link(&self, params: &Params) -> Result<Value> {
         let bucket = self.bucket(params.need("bucket")?).await?;
-        let id = uid(params)?;
-        if self.users.accounts.user(&id).await?.is_none() {
-            return Err(AdminError::no_such_user(&id));
-        }
+        let id = self.owner_of(params).await?;
         if params.get("bucket-id").is_some_and(|wanted| wanted != bucket.record.id) {
             return Err(AdminError::argument("the bucket has another id"));
         }

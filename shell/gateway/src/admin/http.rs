@@ -3,7 +3,6 @@
 use super::{Admin, AdminError, Params, Result, Verb};
 use crate::domains::Domains;
 use crate::listing::percent_decode;
-use crate::sts;
 use crate::users::Users;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 /// The most bytes of a body.
 const BODY_MAX: usize = 64 << 10;
 
-/// The interfaces of a gateway that are not S3: the Admin Ops API, and the Security Token Service.
+/// The Admin Ops API.
 pub struct AdminApi {
     pub admin: Admin,
     pub users: Arc<Users>,
@@ -52,6 +51,12 @@ fn route(method: &Method, path: &str, params: &Params) -> Option<(Verb, &'static
         ("/admin/bucket", "PUT") => (Verb::BucketLink, "buckets", write),
         ("/admin/bucket", "POST") => (Verb::BucketUnlink, "buckets", write),
         ("/admin/bucket", "DELETE") => (Verb::BucketRemove, "buckets", write),
+        ("/admin/account", "GET") => (Verb::AccountGet, "accounts", read),
+        ("/admin/account", "POST") => (Verb::AccountCreate, "accounts", write),
+        ("/admin/account", "PUT") if has("quota") => (Verb::QuotaSet, "accounts", write),
+        ("/admin/account", "PUT") => (Verb::AccountModify, "accounts", write),
+        ("/admin/account", "DELETE") => (Verb::AccountRemove, "accounts", write),
+        ("/admin/metadata/account", "GET") if !has("key") => (Verb::AccountList, "metadata", read),
         ("/admin/info", "GET") => (Verb::Info, "info", read),
         _ => return None,
     })
@@ -93,8 +98,8 @@ impl AdminApi {
         let access_key = req.credentials.as_ref().ok_or_else(denied)?.access_key.clone();
         let token = req.headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
         let identity = self.users.identify(&access_key, token).await?;
-        let is_limited = !identity.sender.limits.is_empty() || identity.sender.principal.user_id().is_none();
-        let sender = identity.owner.filter(|_| !is_limited).ok_or_else(denied)?;
+        let is_limited = !identity.sender.limits.is_empty();
+        let sender = identity.user.filter(|_| !is_limited).ok_or_else(denied)?;
         let mut params = params_of(req.uri.query());
         let missing = || AdminError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "");
         let (verb, kind, is_write) = route(&req.method, req.uri.path(), &params).ok_or_else(missing)?;
@@ -113,10 +118,19 @@ impl AdminApi {
         }
         if matches!(verb, Verb::QuotaSet) {
             self.merge_body(req, &mut params).await?;
-            if req.uri.path().starts_with("/admin/bucket") {
-                params.need("bucket")?;
-            } else {
-                params.0.remove("bucket");
+            // The capability is for this kind of owner only.
+            match req.uri.path().trim_end_matches('/') {
+                "/admin/bucket" => params.need("bucket").map(drop)?,
+                "/admin/account" => {
+                    let id = params.get("account-id").or(params.get("id"));
+                    let id = id.ok_or_else(|| AdminError::argument("account-id is missing"))?.to_owned();
+                    params.0.insert("account-id".to_owned(), id);
+                    params.0.remove("bucket");
+                }
+                _ => {
+                    params.0.remove("bucket");
+                    params.0.remove("account-id");
+                }
             }
         }
         let mut answer = part(verb, &params, self.admin.run(verb, &params).await?);
@@ -150,11 +164,10 @@ impl AdminApi {
 
 #[async_trait::async_trait]
 impl S3Route for AdminApi {
-    fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
+    fn is_match(&self, _: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         // Below the name of a bucket, it is a key.
-        let is_ours = is_admin(uri.path()) || sts::is_match(method, uri.path(), headers);
-        is_ours && self.domains.bucket_of(host).is_none()
+        is_admin(uri.path()) && self.domains.bucket_of(host).is_none()
     }
 
     async fn check_access(&self, req: &mut S3Request<Body>) -> S3Result<()> {
@@ -165,9 +178,6 @@ impl S3Route for AdminApi {
     }
 
     async fn call(&self, mut req: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        if !is_admin(req.uri.path()) {
-            return sts::call(&self.users, req).await;
-        }
         let (status, value) = match self.answer(&mut req).await {
             Ok(value) => (StatusCode::OK, value),
             Err(error) => {
@@ -216,6 +226,9 @@ mod tests {
             ("PUT", "/admin/bucket?bucket=b&uid=a", Some((Verb::BucketLink, "buckets"))),
             ("DELETE", "/admin/bucket?bucket=b", Some((Verb::BucketRemove, "buckets"))),
             ("GET", "/admin/info", Some((Verb::Info, "info"))),
+            ("POST", "/admin/account?name=a", Some((Verb::AccountCreate, "accounts"))),
+            ("PUT", "/admin/account?id=a&quota", Some((Verb::QuotaSet, "accounts"))),
+            ("DELETE", "/admin/account?id=a", Some((Verb::AccountRemove, "accounts"))),
             ("PATCH", "/admin/user", None),
             ("GET", "/admin/unheard-of", None),
         ] {

@@ -3,6 +3,7 @@
 //! Both ask with the parameters of the Admin Ops API. `http` has the API, `users`, `roles`, `keys` and
 //! `buckets` what is asked for, `shape` the JSON.
 
+mod accounts;
 mod buckets;
 mod http;
 mod keys;
@@ -70,6 +71,12 @@ pub enum Verb {
     KmsCreate,
     KmsList,
     KmsRemove,
+    AccountCreate,
+    AccountModify,
+    AccountGet,
+    AccountList,
+    AccountRemove,
+    AccountStats,
     Info,
 }
 
@@ -218,6 +225,12 @@ impl Admin {
             Verb::KmsCreate => self.kms_create(params).await,
             Verb::KmsList => self.kms_list().await,
             Verb::KmsRemove => self.kms_remove(params).await,
+            Verb::AccountCreate => self.account_create(params).await,
+            Verb::AccountModify => self.account_modify(params).await,
+            Verb::AccountGet => self.account_get(params).await,
+            Verb::AccountList => self.account_list().await,
+            Verb::AccountRemove => self.account_remove(params).await,
+            Verb::AccountStats => self.account_stats(params).await,
             Verb::Info => self.info().await,
         };
         // A gateway must not go on with what was changed through itself.

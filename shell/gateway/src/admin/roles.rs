@@ -17,9 +17,7 @@ const POLICIES_MAX: usize = 100;
 impl Admin {
     async fn role(&self, params: &Params) -> Result<Role> {
         let key = key_of(params)?;
-        let missing =
-            || AdminError::new(StatusCode::NOT_FOUND, "NoSuchEntity", format!("there is no role {key}"));
-        self.users.sessions.load_role(&key).await?.ok_or_else(missing)
+        self.users.sessions.load_role(&key).await?.ok_or_else(|| no_such_role(&key))
     }
 
     pub(super) async fn role_create(&self, params: &Params) -> Result<Value> {
@@ -64,7 +62,7 @@ impl Admin {
 
     pub(super) async fn role_remove(&self, params: &Params) -> Result<Value> {
         let role = self.role(params).await?;
-        if !role.policies.is_empty() {
+        if !role.policies.is_empty() || !role.attached.is_empty() {
             let message = "the role has policies, which must be removed first";
             return Err(AdminError::conflict("DeleteConflict", message));
         }
@@ -72,26 +70,39 @@ impl Admin {
         Ok(Value::Null)
     }
 
+    /// Changes the role that the parameters name.
+    async fn change_role<T>(
+        &self,
+        params: &Params,
+        change: impl FnMut(&mut Role) -> Result<T>,
+    ) -> Result<(Role, T)> {
+        let key = key_of(params)?;
+        self.users.sessions.update_role(&key, change).await?.ok_or_else(|| no_such_role(&key))
+    }
+
     pub(super) async fn role_modify(&self, params: &Params) -> Result<Value> {
-        let mut role = self.role(params).await?;
         let trust = params.need("assume-role-policy-doc")?;
         check(trust, Kind::Trust)?;
-        role.trust = trust.to_owned();
-        self.users.sessions.put_role(&role).await?;
-        Ok(show(&role))
+        let set = |role: &mut Role| {
+            role.trust = trust.to_owned();
+            Ok(())
+        };
+        Ok(show(&self.change_role(params, set).await?.0))
     }
 
     pub(super) async fn role_policy_put(&self, params: &Params) -> Result<Value> {
-        let mut role = self.role(params).await?;
         let (name, document) = (params.need("policy-name")?, params.need("policy-doc")?);
         check_name(name)?;
         check(document, Kind::Identity)?;
-        if role.policies.len() >= POLICIES_MAX && !role.policies.contains_key(name) {
-            let message = format!("a role has at most {POLICIES_MAX} policies");
-            return Err(AdminError::conflict("LimitExceeded", message));
-        }
-        role.policies.insert(name.to_owned(), document.to_owned());
-        self.users.sessions.put_role(&role).await?;
+        let put = |role: &mut Role| {
+            if role.policies.len() >= POLICIES_MAX && !role.policies.contains_key(name) {
+                let message = format!("a role has at most {POLICIES_MAX} policies");
+                return Err(AdminError::conflict("LimitExceeded", message));
+            }
+            role.policies.insert(name.to_owned(), document.to_owned());
+            Ok(())
+        };
+        self.change_role(params, put).await?;
         Ok(Value::Null)
     }
 
@@ -106,10 +117,10 @@ impl Admin {
     }
 
     pub(super) async fn role_policy_remove(&self, params: &Params) -> Result<Value> {
-        let mut role = self.role(params).await?;
         let name = params.need("policy-name")?;
-        role.policies.remove(name).ok_or_else(|| no_such_policy(name))?;
-        self.users.sessions.put_role(&role).await?;
+        let remove =
+            |role: &mut Role| role.policies.remove(name).map(drop).ok_or_else(|| no_such_policy(name));
+        self.change_role(params, remove).await?;
         Ok(Value::Null)
     }
 }
@@ -132,6 +143,10 @@ fn check(document: &str, kind: Kind<'_>) -> Result<()> {
     Policy::parse(document, kind)
         .map(drop)
         .map_err(|bad| AdminError::new(StatusCode::BAD_REQUEST, "MalformedPolicyDocument", bad.to_string()))
+}
+
+fn no_such_role(key: &str) -> AdminError {
+    AdminError::new(StatusCode::NOT_FOUND, "NoSuchEntity", format!("there is no role {key}"))
 }
 
 fn no_such_policy(name: &str) -> AdminError {

@@ -1,6 +1,7 @@
 //! The JSON of radosgw: users, quotas, totals.
 
 use crate::accounts::Key;
+use nacre_s3::iam::Account;
 use nacre_s3::policy::split_tenant;
 use nacre_s3::{Caps, Counters, Quota, User};
 use serde_json::{Value, json};
@@ -28,13 +29,33 @@ pub fn user(user: &User, keys: &[(String, Key)], stats: Option<Counters>) -> Val
         "bucket_quota": quota(&user.bucket_quota),
         "user_quota": quota(&user.user_quota),
         "temp_url_keys": [],
-        "type": "rgw",
+        "type": if user.member.is_root { "root" } else { "rgw" },
         "mfa_ids": [],
+        "account_id": user.member.account,
+        "path": user.member.path(),
+        "group_ids": user.member.groups,
     });
     if let Some(stats) = stats {
         shown["stats"] = totals(stats);
     }
     shown
+}
+
+/// An account.
+pub fn account(account: &Account) -> Value {
+    json!({
+        "id": account.id,
+        "tenant": "",
+        "name": account.name,
+        "email": account.email,
+        "quota": quota(&account.quota),
+        "bucket_quota": quota(&account.bucket_quota),
+        "max_users": account.max_users,
+        "max_roles": account.max_roles,
+        "max_groups": account.max_groups,
+        "max_buckets": account.max_buckets,
+        "max_access_keys": account.max_access_keys,
+    })
 }
 
 /// Keys, in order.

@@ -81,6 +81,19 @@ impl Admin {
         if accounts.user(&id).await?.is_some() {
             return Err(AdminError::conflict("UserAlreadyExists", format!("user {id} exists")));
         }
+        self.join(&mut user, params).await?;
+        match self.create_with_key(&mut user, params).await {
+            Ok(()) => self.show(&user).await,
+            Err(error) => {
+                self.leave(&user).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the record of a user, and its first key.
+    async fn create_with_key(&self, user: &mut User, params: &Params) -> Result<()> {
+        let (accounts, id) = (&self.users.accounts, user.id.clone());
         if !user.email.is_empty() && !accounts.put_email(&user.email, &id).await? {
             return Err(AdminError::conflict("EmailExists", "another user has this address"));
         }
@@ -96,13 +109,13 @@ impl Admin {
             }
             false => None,
         };
-        if !accounts.create(&user).await? {
+        if !accounts.create(user).await? {
             if let Some((access_key, _)) = &made {
                 accounts.remove_key(access_key).await?;
             }
             return Err(AdminError::conflict("UserAlreadyExists", format!("user {id} exists")));
         }
-        self.show(&user).await
+        Ok(())
     }
 
     pub(super) async fn user_modify(&self, params: &Params) -> Result<Value> {
@@ -115,10 +128,13 @@ impl Admin {
             return Err(AdminError::conflict("EmailExists", "another user has this address"));
         }
         let caps = params.get("user-caps").map(|_| caps_of(params)).transpose()?;
+        let name = params.get("display-name").unwrap_or(&before.display_name);
+        self.rename(&before, name).await?;
         let (mut user, ()) = self
             .update(&before.id, |user| {
-                if let Some(name) = params.get("display-name") {
-                    user.display_name = name.to_owned();
+                user.display_name = name.to_owned();
+                if !user.member.account.is_empty() {
+                    user.member.is_root = params.flag("account-root", user.member.is_root)?;
                 }
                 if let Some(caps) = &caps {
                     user.caps = caps.clone();
@@ -128,6 +144,9 @@ impl Admin {
             .await?;
         if email.is_some() && !before.email.is_empty() {
             accounts.remove_email(&before.email).await?;
+        }
+        if !name.eq_ignore_ascii_case(&before.display_name) {
+            self.leave(&before).await?;
         }
         let wants_key = params.get("secret-key").is_some() || params.flag("generate-key", false)?;
         if wants_key {
@@ -161,6 +180,7 @@ impl Admin {
         let accounts = &self.users.accounts;
         // A key without its user is good for nothing: the user goes first.
         accounts.remove(&user.id).await?;
+        self.leave(&user).await?;
         for access_key in &user.access_keys {
             accounts.remove_key(access_key).await?;
         }
@@ -233,14 +253,26 @@ impl Admin {
         }
     }
 
+    /// Gives a user a key; the key and its secret.
+    pub(crate) async fn new_key(&self, id: &str, params: &Params) -> Result<(String, String)> {
+        let (access_key, key) = self.make_key(id, None, params).await?;
+        self.name_key(id, &access_key).await?;
+        Ok((access_key, key.secret))
+    }
+
     pub(crate) async fn add_key(&self, id: &str, subuser: Option<&str>, params: &Params) -> Result<User> {
         if swift_keys::is_asked(params)? {
             let user = self.users.accounts.user(id).await?.ok_or_else(|| AdminError::no_such_user(id))?.user;
             return self.swift_key_put(&user, params).await;
         }
         let (access_key, _) = self.make_key(id, subuser, params).await?;
+        self.name_key(id, &access_key).await
+    }
+
+    /// Notes a key in the record of its user, or takes it back.
+    async fn name_key(&self, id: &str, access_key: &str) -> Result<User> {
         let add = |user: &mut User| {
-            if user.access_keys.contains(&access_key) {
+            if user.access_keys.iter().any(|own| own == access_key) {
                 return Ok(());
             }
             if user.access_keys.len() >= KEYS_MAX {
@@ -249,13 +281,13 @@ impl Admin {
                     format!("a user has at most {KEYS_MAX} keys"),
                 ));
             }
-            user.access_keys.push(access_key.clone());
+            user.access_keys.push(access_key.to_owned());
             Ok(())
         };
         match self.update(id, add).await {
             Ok((user, ())) => Ok(user),
             Err(error) => {
-                self.users.accounts.remove_key(&access_key).await?;
+                self.users.accounts.remove_key(access_key).await?;
                 Err(error)
             }
         }
@@ -293,6 +325,8 @@ impl Admin {
                 return Err(AdminError::new(StatusCode::NOT_FOUND, "InvalidAccessKey", message));
             }
             user.access_keys.retain(|own| own != access_key);
+            user.member.inactive_keys.remove(access_key);
+            user.member.key_times.remove(access_key);
             Ok(())
         };
         let changed = self.update(id, drop).await?;
@@ -384,6 +418,9 @@ impl Admin {
         let change = |quota: &Quota| quota_of(quota, params, enables);
         if let Some(name) = params.get("bucket") {
             return self.set_bucket_quota(name, change).await;
+        }
+        if params.get("account-id").is_some() {
+            return self.set_account_quota(params, change).await;
         }
         let user = self.user_of(params).await?;
         let scope = scope_of(params)?;

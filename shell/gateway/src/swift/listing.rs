@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::reply::{Fault, Reply, Result};
-use crate::sts::escape;
+use crate::query::xml::escape;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::fmt::Write;

@@ -99,9 +99,8 @@ impl Tokens {
         }
         let member = self.users.member(&user, &subuser).await;
         let member = member.map_err(|error| Fault::of(error, &Identity::anonymous()))?;
-        let member = member.filter(|identity| {
-            identity.owner.as_ref().is_some_and(|user| user.swift_keys.contains(&subuser))
-        });
+        let member = member
+            .filter(|identity| identity.user.as_ref().is_some_and(|user| user.swift_keys.contains(&subuser)));
         member.ok_or_else(Fault::unauthorized)
     }
 }
