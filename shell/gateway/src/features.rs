@@ -59,6 +59,7 @@ pub const FEATURES: &[Feature] = &[
     line("objects", "tags, GetObjectAttributes", Yes, "no checksums of single parts"),
     line("objects", "encryption: SSE-S3, SSE-C", Yes, "SSE-C over TLS, loopback, or an HTTPS proxy"),
     line("objects", "encryption: SSE-KMS", Partly, "keys of nacre s3 kms; not of Vault or KMIP"),
+    line("objects", "data in an erasure-coded pool", Yes, "s3.data is created as one before the first use"),
     line("objects", "append", No, ""),
     line("objects", "select, torrent, restore", No, ""),
     line("access", "signature version 4, also in URLs", Yes, "URLs are good for at most 7 days"),

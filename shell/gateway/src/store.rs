@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 /// The replicated pool of indexes, users and buckets.
 pub const INDEX_POOL: &str = "s3.index";
-/// The pool of bodies.
+/// The pool of bodies. It may be erasure-coded: stripes are written whole, and have attributes but no omap.
 pub const DATA_POOL: &str = "s3.data";
 /// The namespace of users and buckets in the index pool.
 const META: &str = "meta";
@@ -85,9 +85,21 @@ impl Store {
             return Ok(pools);
         }
         for name in [INDEX_POOL, DATA_POOL] {
-            self.client.create_pool(name, None).await?;
+            // One that an administrator made stays as it is: it may be erasure-coded.
+            let is_ours = match self.client.pool(name).await {
+                Ok(_) => false,
+                Err(failure) if failure.is_not_found() => true,
+                Err(failure) => return Err(failure),
+            };
+            if is_ours {
+                self.client.create_pool(name, None).await?;
+            }
             let enable = json!({ "prefix": "osd pool application enable", "pool": name, "app": "s3" });
-            self.client.mon_command(enable.to_string(), "").await?;
+            match self.client.mon_command(enable.to_string(), "").await {
+                // It has an application that the administrator chose.
+                Err(_) if !is_ours => {}
+                enabled => drop(enabled?),
+            }
         }
         let missing = || Failure::new(nacre_base::errno::ENOENT, "the pools are gone again");
         self.find_pools().await?.ok_or_else(missing)

@@ -165,6 +165,29 @@ fn more_through_tls(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// An administrator makes the pool of bodies before the gateway is used, without overwrites and with.
+#[test]
+fn bodies_are_kept_in_an_erasure_coded_pool() {
+    let c = Cluster::up_with(&["--s3", "--processes"]).unwrap();
+    c.run("ceph osd erasure-code-profile set code k=2 m=1 crush-failure-domain=osd").unwrap();
+    c.run("ceph osd pool create s3.data 8 8 erasure code").unwrap();
+    let bodies = |how: &[&str]| succeed(python(&c, "s3_bodies.py").unwrap().args(how)).unwrap();
+    bodies(&["write", "plain"]);
+    c.run("ceph osd pool set s3.data allow_ec_overwrites true").unwrap();
+    c.kill("osd.1").unwrap();
+    bodies(&["check", "plain"]);
+    bodies(&["write", "degraded"]);
+    c.start("osd.1").unwrap();
+    c.wait_clean().unwrap();
+    bodies(&["check", "plain", "degraded"]);
+    let pools = c.json("ceph osd pool ls detail").unwrap();
+    let data = pools.as_array().unwrap().iter().find(|pool| pool["pool_name"] == "s3.data").unwrap();
+    assert_eq!(
+        (&data["erasure_code_profile"], &data["application_metadata"]),
+        (&"code".into(), &serde_json::json!({ "s3": {} }))
+    );
+}
+
 /// Case 1: many writers through two gateways, of which each key gets one.
 #[test]
 fn one_of_many_conditional_puts_through_two_gateways_succeeds() {
