@@ -31,6 +31,9 @@ enum What {
         /// Seed of the faults. They still happen at other moments.
         #[arg(long)]
         seed: Option<u64>,
+        /// Keep large objects and images in erasure-coded pools in every episode, and not only in some.
+        #[arg(long)]
+        erasure: bool,
     },
     /// Run models of trees of files, while metadata servers, OSDs, monitors and clients are killed or hang.
     Files {
@@ -62,7 +65,11 @@ enum What {
     },
     /// Boot a guest from an image under qemu, and kill the cluster and then the guest's host while it
     /// writes.
-    Guest,
+    Guest {
+        /// Keep the image's data in an erasure-coded pool.
+        #[arg(long)]
+        erasure: bool,
+    },
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -78,7 +85,10 @@ pub fn run(options: &Options) -> Result<()> {
             }
             step("model", test.args(["model", "--", "--nocapture"]))
         }
-        What::Chaos { episodes, seconds, seed } => {
+        What::Chaos { episodes, seconds, seed, erasure } => {
+            if *erasure {
+                test.env("NACRE_CHAOS_POOLS", "erasure");
+            }
             test.env("NACRE_CHAOS_EPISODES", episodes.to_string());
             test.env("NACRE_CHAOS_SECONDS", seconds.to_string());
             if let Some(seed) = seed {
@@ -108,6 +118,11 @@ pub fn run(options: &Options) -> Result<()> {
             test.env("NACRE_AWAY_SECONDS", seconds.to_string());
             step("host", test.args(["host_of_five_osds", "--", "--ignored", "--nocapture"]))
         }
-        What::Guest => step("guest", test.args(["guest", "--", "--ignored", "--nocapture"])),
+        What::Guest { erasure } => {
+            if *erasure {
+                test.env("NACRE_GUEST_POOL", "erasure");
+            }
+            step("guest", test.args(["guest", "--", "--ignored", "--nocapture"]))
+        }
     }
 }

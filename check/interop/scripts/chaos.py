@@ -2,12 +2,15 @@
 """Everything at once on a cluster of real processes: models of objects and images work while at random daemons are
 killed and hang, and administrators do what they do. After each episode all must be well again.
 
-Arguments: the cluster's folder (3 monitors, 5 OSDs or more), the `nacre` binary, a seed, episodes, seconds of each."""
+Arguments: the cluster's folder (3 monitors, 5 OSDs or more), the `nacre` binary, a seed, episodes, seconds of
+each, and perhaps `erasure`: large objects and the data of images are then in erasure-coded pools in each
+episode, and otherwise in some."""
 import collections
 import glob
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +30,8 @@ MODELS = {  # name -> script and how
     "objects": ["model.py", "snaps"], "large": ["model.py", "large"], "pool-snaps": ["model.py", "pool-snaps"],
     "images": ["model_images.py"],
 }
+# What these have instead in an episode with erasure-coded pools of two parts of data and two of parity.
+CODED = {"large": ["model.py", "coded"], "images": ["model_images.py", "DATA"]}
 began = time.monotonic()
 
 
@@ -103,6 +108,7 @@ class Chaos:
     def __init__(self, cluster, daemons, rng):
         self.cluster, self.daemons, self.rng = cluster, daemons, rng
         self.pools, self.undo = [], []  # what works on them, and (when, how) something is taken back
+        self.coded = []  # pools that are erasure-coded
         self.faults = [
             (self.kill_osd, 10), (self.freeze_osd, 6), (self.kill_mon, 3), (self.freeze_mon, 3), (self.kill_all, 1),
             (self.out, 4), (self.reweight, 4), (self.pg_num, 6), (self.pool_size, 3), (self.min_size, 3),
@@ -216,7 +222,7 @@ class Chaos:
         return self.tell("osd pool set", pool=pool, var=var, val=str(val), **more)
 
     def pg_num(self):
-        self.set_pool(self.rng.choice(self.pools), "pg_num", self.rng.choice([1, 4, 7, 8, 16, 24]))
+        self.set_pool(self.rng.choice(self.pools + self.coded), "pg_num", self.rng.choice([1, 4, 7, 8, 16, 24]))
 
     def pool_size(self):
         pool = self.rng.choice(self.pools)
@@ -224,7 +230,8 @@ class Chaos:
             self.later(5, 40, self.set_pool, pool, "size", 3)
 
     def min_size(self):
-        self.set_pool(self.rng.choice(self.pools), "min_size", self.rng.choice([1, 2]))
+        pool = self.rng.choice(self.pools + self.coded)
+        self.set_pool(pool, "min_size", self.rng.choice([1, 2] if pool in self.pools else [2, 3]))
 
     def move_osd(self):
         host = self.rng.choice("abc")
@@ -361,6 +368,8 @@ class Chaos:
             self.insist("osd pool set", pool=pool, var="size", val="3")
             self.insist("osd pool set", pool=pool, var="min_size", val="2")
             self.insist("osd pool set-quota", pool=pool, field="max_objects", val="0")
+        for pool in self.coded:
+            self.insist("osd pool set", pool=pool, var="min_size", val="3")
 
     def wait_until(self, what, done, seconds=CLEAN_WITHIN):
         end = time.monotonic() + seconds
@@ -396,10 +405,36 @@ class Chaos:
         assert not bad and not {"OSD_SCRUB_ERRORS", "PG_DAMAGED"} & set(health["checks"]), f"{bad} {health}"
 
 
-def start_models(pools, seed):
-    """The models of which each works on its pool."""
+def create_pools(chaos, episode, with_codes):
+    """A pool for each model, and the models."""
+    models, chaos.pools, chaos.coded = [], [], []
+
+    def coded(name):
+        chaos.insist("osd pool create", pool=name, pg_num=8, pool_type="erasure", erasure_code_profile="chaos")
+        chaos.insist("osd pool set", pool=name, var="allow_ec_overwrites", val="true")
+        chaos.coded.append(name)
+
+    for name, how in MODELS.items():
+        pool, data = f"{name}-{episode}", f"data-{episode}"
+        how = CODED.get(name, how) if with_codes else how
+        if how[-1] == "coded":
+            coded(pool)
+        else:
+            chaos.insist("osd pool create", pool=pool, pg_num=8)
+            chaos.pools.append(pool)
+        if how[-1] == "DATA":
+            coded(data)
+            chaos.insist("osd pool application enable", pool=data, app="rbd")
+            how = [*how[:-1], data]
+        models.append((pool, how))
+    chaos.insist("osd pool application enable", pool=models[-1][0], app="rbd")
+    return models
+
+
+def start_models(wanted, seed):
+    """The models, of which each works on its pool."""
     models = []
-    for pool, (script, *how) in zip(pools, MODELS.values()):
+    for pool, (script, *how) in wanted:
         line = ["/usr/bin/python3", f"{SCRIPTS}/{script}", pool, str(seed), *how]
         model = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert model.stdout.readline() == "working\n"
@@ -407,17 +442,17 @@ def start_models(pools, seed):
     return models
 
 
-def stop_models(pools, models):
-    for pool, model in zip(pools, models):
+def stop_models(wanted, models):
+    for (pool, _), model in zip(wanted, models):
         said = model.communicate("stop\n")[0]
         say(f"{pool}: {said}")
     assert not any(model.returncode for model in models), "a model found something else than it expected"
 
 
 def check_stores(daemons, sizes):
-    """Offline, all of them: each object is on as many as its pool says, of which there are still some. Then the
-    cluster is up again."""
-    copies = collections.Counter()
+    """Offline, all of them: each object, or another shard of it, is on as many as its pool says, of which there
+    are still some. Then the cluster is up again."""
+    copies, shards = collections.Counter(), set()
     names = sorted(daemons.running, key=lambda name: (name.startswith("mon."), name))
     for name in names:
         nacre("stop", name)
@@ -425,7 +460,12 @@ def check_stores(daemons, sizes):
     for name in names:
         nacre("store", "fsck", f"{FOLDER}/{name}", "--deep")
         stored = [json.loads(line) for line in nacre("store", "ls", f"{FOLDER}/{name}", "--format", "json").splitlines()]
-        copies.update((thing["pool"], thing["id"]) for thing in stored if thing["pool"] >= 0)
+        for thing in (thing for thing in stored if thing["pool"] >= 0):
+            # Of an erasure-coded pool: two of one shard count once.
+            is_shard = re.match(r"\d+#", thing["id"])
+            if not is_shard or thing["id"] not in shards:
+                copies[thing["pool"], thing["id"][is_shard.end():] if is_shard else thing["id"]] += 1
+            shards.update([thing["id"]] if is_shard else [])
     strange = {thing: count for thing, count in copies.items() if count != sizes.get(thing[0])}
     assert not strange, f"copies of which there are too many or too few: {strange}, pools have {sizes}"
     say("every store is right")
@@ -439,17 +479,17 @@ def main():
     daemons = Daemons()
     chaos = Chaos(cluster, daemons, rng)
     chaos.insist("config set", who="mon", name="mon_allow_pool_delete", value="true")
+    profile = ["k=2", "m=2", "crush-failure-domain=osd"]
+    chaos.insist("osd erasure-code-profile set", name="chaos", profile=profile)
     for episode in range(EPISODES):
         say(f"---- episode {episode}, seed {SEED} ----")
-        old, chaos.pools = chaos.pools, [f"{name}-{episode}" for name in MODELS]
-        for pool in chaos.pools:
-            chaos.insist("osd pool create", pool=pool, pg_num=8)
-        chaos.insist("osd pool application enable", pool=chaos.pools[-1], app="rbd")
+        old = chaos.pools + chaos.coded
+        wanted = create_pools(chaos, episode, "erasure" in sys.argv[6:] or rng.random() < 0.4)
         for pool in old:
             chaos.later(0, SECONDS, chaos.drop_pool, pool)
-        models = start_models(chaos.pools, SEED + episode)
+        models = start_models(wanted, SEED + episode)
         chaos.run(SECONDS, lambda: any(model.poll() is not None for model in models))
-        stop_models(chaos.pools, models)
+        stop_models(wanted, models)
         chaos.wait_until("all is clean", chaos.is_clean)
         chaos.deep_scrub()
         daemons.look()

@@ -2,8 +2,9 @@
 """The same random operations on images of two clusters, and whatever the two answer differently.
 
 Arguments: two configuration files, a seed, how many operations. Each cluster gets two pools, `twins` and `twins-data`,
-which are made anew. After each operation the images that it named are compared in all that a client can see of them:
-every byte, snapshot and difference too. Ends with the first operations that differed, and with exit 1 if any did."""
+which are made anew; with TWINS_POOL=overwrites in the environment `twins-data` is erasure-coded (2+1). After each
+operation the images that it named are compared in all that a client can see of them: every byte, snapshot and
+difference too. Ends with the first operations that differed, and with exit 1 if any did."""
 import concurrent.futures
 import ctypes
 import datetime
@@ -101,7 +102,12 @@ class Side:
             self.cluster.conf_set(name, "false")
         for pool in (POOL, DATA_POOL):
             self.command("ceph", "osd", "pool", "rm", pool, pool, "--yes-i-really-really-mean-it")
-            self.command("ceph", "osd", "pool", "create", pool, "8")
+            if pool == DATA_POOL and os.environ.get("TWINS_POOL") == "overwrites":
+                self.command("ceph", "osd", "erasure-code-profile", "set", "twins", "k=2", "m=1", "crush-failure-domain=osd")
+                self.command("ceph", "osd", "pool", "create", pool, "8", "8", "erasure", "twins")
+                self.command("ceph", "osd", "pool", "set", pool, "allow_ec_overwrites", "true")
+            else:
+                self.command("ceph", "osd", "pool", "create", pool, "8")
         self.cluster.connect()
         self.contexts = {}
         for space in ("", "ns"):

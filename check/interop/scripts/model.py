@@ -2,8 +2,9 @@
 """Random operations through stock librados against a model in memory, until told to stop on stdin.
 
 Arguments: a pool, a seed, and one of `snaps` for half of the workers, `pool-snaps` for one worker that has the
-pool to itself, `large` for objects of some MiB. Each worker has objects of its own, so that it knows at any
-moment what they are, whatever happens to OSDs meanwhile."""
+pool to itself, `large` for objects of some MiB, `coded` for an erasure-coded pool, whose objects have no omap.
+Each worker has objects of its own, so that it knows at any moment what they are, whatever happens to OSDs
+meanwhile."""
 import copy
 import errno
 import random
@@ -61,7 +62,7 @@ class Player(threading.Thread):
 
 
 class Worker(Player):
-    snapped, scale = False, 1
+    snapped, scale, omap = False, 1, True
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -79,6 +80,8 @@ class Worker(Player):
             self.actions += [(self.snap_create, 2), (self.snap_remove, 2), (self.rollback, 3), (self.check_snap, 10)]
         else:
             self.actions += [(self.copy, 1)]
+        if not self.omap:
+            self.actions = [action for action in self.actions if not action[0].__name__.startswith("omap")]
 
     def check_all(self):
         for name in self.names:
@@ -233,6 +236,8 @@ class Worker(Player):
     def several(self, name):
         """All of a vector or, where its last operation fails, nothing."""
         kinds = ["write", "write_full", "append", "truncate", "zero", "set_attr", "omap_set", "omap_clear"]
+        if not self.omap:
+            kinds = [kind for kind in kinds if not kind.startswith("omap")]
         parts = [self.one("set_attr")] + [self.one(kind) for kind in self.rng.sample(kinds, 3)]
         fails = self.rng.random() < 0.3
 
@@ -388,6 +393,14 @@ class Large(Worker):
     scale = LARGE
 
 
+class Coded(Worker):
+    omap = False
+
+
+class SnappedCoded(Snapped):
+    omap = False
+
+
 class PoolSnapped(Worker):
     """Snapshots of the whole pool, which has no other worker."""
     snapped = True
@@ -412,7 +425,7 @@ class PoolSnapped(Worker):
 
 KINDS = {
     "": [Worker] * WORKERS, "snaps": [Snapped, Worker] * (WORKERS // 2), "pool-snaps": [PoolSnapped],
-    "large": [Large, Large],
+    "large": [Large, Large], "coded": [SnappedCoded, Coded] * (WORKERS // 2),
 }
 
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Random operations on images through stock librbd against a model in memory, until told to stop on stdin.
 
-Arguments: a pool and a seed. Each worker has images of its own: one that it made, and clones of their snapshots."""
+Arguments: a pool, a seed, and perhaps a pool for data. Each worker has images of its own: one that it made, and
+clones of their snapshots."""
 import sys
 
 import rbd
 
 from model import Player, play
+
+DATA_POOL = sys.argv[3] if len(sys.argv) > 3 else None
 
 WORKERS, IMAGES_MAX, SNAPS_MAX, ORDER, MIB = 3, 4, 3, 20, 1 << 20
 WRITES = [1, 512, 4096, 70_000, 1 << 20, 3 << 20]
@@ -72,7 +75,7 @@ class Worker(Player):
     def create(self, _):
         if len(self.images) < IMAGES_MAX:
             name, size = self.new_name(), self.rng.randrange(1, 12) * MIB
-            rbd.RBD().create(self.io, name, size, order=ORDER)
+            rbd.RBD().create(self.io, name, size, order=ORDER, data_pool=DATA_POOL)
             self.images[name] = Image(bytearray(size))
             self.changed()
 
@@ -133,7 +136,7 @@ class Worker(Player):
         snap = self.snap_of(name)
         if snap and len(self.images) < IMAGES_MAX:
             child = self.new_name()
-            rbd.RBD().clone(self.io, name, snap, self.io, child, order=ORDER)
+            rbd.RBD().clone(self.io, name, snap, self.io, child, order=ORDER, data_pool=DATA_POOL)
             self.images[child] = Image(bytearray(self.images[name].snaps[snap][0]), (name, snap))
             self.changed()
 

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Asks two clusters all that only reads, in every format, and shows where the bytes of the answers differ.
 
-Arguments: the configuration files of both, a real Ceph's first. Numbers, times, sizes and addresses may
-differ. Beside what `state_twins.py` compares, the line feeds at the end count, whether the output is one line,
+Arguments: the configuration files of both, a real Ceph's first. With TWINS_POOL=erasure or =overwrites in the
+environment both get an erasure-coded pool `coded`, of which the same is asked as of `rbd`. Numbers, times, sizes and
+addresses may differ. Beside what `state_twins.py` compares, the line feeds at the end count, whether the output is one line,
 and the paths of XML elements."""
 import re
 import sys
@@ -83,8 +84,13 @@ def compare(twins, line, format_):
 
 if __name__ == "__main__":
     twins = Twins(*sys.argv[1:3])
+    twins.make_coded()
+    lines = [line for line in map(str.strip, COMMANDS.replace("\n", " ").split(";")) if line]
+    if state_twins.KIND != "replicated":
+        lines += [re.sub(r"\brbd\b", "coded", line) for line in lines if re.search(r"\brbd\b(?! task)", line)]
+        lines += ["osd erasure-code-profile get coded", "osd crush rule dump coded"]
     asked = differed = 0
-    for line in filter(None, map(str.strip, COMMANDS.replace("\n", " ").split(";"))):
+    for line in lines:
         seen = {}
         for format_ in FORMATS:
             asked += 1

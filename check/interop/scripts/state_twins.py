@@ -3,7 +3,8 @@
 
 Arguments: the configuration files of both (a real Ceph first), then the names of the states that are wanted, or none for all.
 Both have four OSDs or more, and a pool `rbd` of three copies; both are changed. Their pid files are in `run` beside the
-configuration; OSDs are started by `ceph-osd` and by `nacre start` (`NACRE_BIN`). Each command is asked in plain text and as JSON.
+configuration; OSDs are started by `ceph-osd` and by `nacre start` (`NACRE_BIN`). With TWINS_POOL=erasure or =overwrites in the
+environment both get an erasure-coded pool `coded` (2+1) as well. Each command is asked in plain text and as JSON.
 Numbers, times, sizes and addresses may differ. Of text the lines are compared, of JSON the keys, their types, and words; a line
 `- KEY` is what only Ceph says, `+ KEY` what only Nacre says."""
 import contextlib
@@ -31,6 +32,44 @@ osd set-group noout osd.99; osd set-group noout nosuch; osd add-noout 99; osd pr
 osd test-reweight-by-pg 100; osd set-require-min-compat-client nosuch; health mute OSD_DOWN; health mute OSD_DOWN 10x; health unmute NOSUCH;
 pg map 99.0; pg ls nosuch; pg ls recovery_unfound; pg ls-by-pool nosuch; pg ls-by-osd 99; pg dump_stuck nosuch; pg scrub 99.0;
 osd crush move nosuch root=default; osd crush rm default; osd crush reweight nosuch 1; osd crush rule rm replicated_rule"""
+# With an erasure-coded pool `coded`, in this order: most of them change something.
+CODED = """osd erasure-code-profile ls; osd erasure-code-profile get coded; osd erasure-code-profile get nosuch;
+osd erasure-code-profile set a; osd erasure-code-profile get a; osd erasure-code-profile set a k=2 m=2;
+osd erasure-code-profile set a k=3 m=1; osd erasure-code-profile set a k=3 m=1 --force; osd erasure-code-profile get a;
+osd erasure-code-profile set b k=1; osd erasure-code-profile set b m=0; osd erasure-code-profile set b k=x;
+osd erasure-code-profile set b w=9; osd erasure-code-profile set b w=9 k=2 m=1 technique=reed_sol_r6_op;
+osd erasure-code-profile set b technique=nosuch; osd erasure-code-profile set b plugin=nosuch;
+osd erasure-code-profile set b plugin=isa m=5; osd erasure-code-profile set b plugin=isa k=3 m=2 technique=cauchy;
+osd erasure-code-profile get b; osd erasure-code-profile set c plugin=lrc k=4 m=2 l=3 crush-failure-domain=osd;
+osd erasure-code-profile get c; osd erasure-code-profile set d plugin=lrc k=4 m=2 l=7; osd erasure-code-profile set d plugin=lrc k=4;
+osd erasure-code-profile set d plugin=clay k=4 m=2 d=7; osd erasure-code-profile set d plugin=clay k=4 m=2; osd erasure-code-profile get d;
+osd erasure-code-profile set e stripe_unit=100; osd erasure-code-profile set e stripe_unit=8000; osd erasure-code-profile set e stripe_unit=x;
+osd erasure-code-profile set e stripe_unit=16K k=2 m=1 crush-failure-domain=osd; osd erasure-code-profile get e;
+osd erasure-code-profile set f ruleset-root=x; osd erasure-code-profile set f crush-root=nosuch; osd erasure-code-profile set g k;
+osd erasure-code-profile set g crush-failure-domain=nosuch; osd erasure-code-profile set h crush-device-class=nosuch; osd erasure-code-profile ls;
+osd erasure-code-profile rm a; osd erasure-code-profile rm a; osd erasure-code-profile rm coded; osd erasure-code-profile rm default;
+osd erasure-code-profile set coded k=3 m=1 crush-failure-domain=osd;
+osd pool create coded 8 8 erasure coded; osd pool create coded 8 8 replicated; osd pool create coded 8; osd pool create rbd 8 8 erasure coded;
+osd pool create x 8 8 erasure nosuch; osd pool create x 8 8 erasure f; osd pool create x 8 8 erasure g; osd pool create x 8 8 erasure h;
+osd pool create x 8 8 erasure e; osd pool get x all; osd pool ls detail; osd crush rule dump x; osd pool create y 8 8 erasure e coded;
+osd pool create z 8 8 erasure e replicated_rule; osd pool create z 8 8 erasure e nosuch; osd pool create z 8 8 replicated coded;
+osd pool create z 8 8 erasure c; osd pool create z 100000 8 erasure e; osd pool create z 8 16 erasure e;
+osd pool get coded all; osd pool get coded size; osd pool get coded erasure_code_profile; osd pool get coded allow_ec_overwrites;
+osd pool get coded fast_read; osd pool get rbd erasure_code_profile; osd pool get rbd allow_ec_overwrites; osd pool get rbd fast_read;
+osd pool set rbd erasure_code_profile coded; osd pool set coded erasure_code_profile e; osd pool set rbd allow_ec_overwrites true;
+osd pool set rbd fast_read 1; osd pool set coded size 2; osd pool set coded size 3; osd pool set coded min_size 1; osd pool set coded min_size 4;
+osd pool set coded min_size 3; osd pool set coded min_size 2; osd pool set coded fast_read 1; osd pool get coded fast_read;
+osd pool set coded fast_read 0; osd pool set coded fast_read x; osd pool set x allow_ec_overwrites false; osd pool set x allow_ec_overwrites x;
+osd pool set x allow_ec_overwrites true; osd pool set x allow_ec_overwrites false; osd pool get x allow_ec_overwrites;
+osd pool set coded crush_rule replicated_rule; osd pool set rbd crush_rule coded; osd pool set x crush_rule coded; osd pool set coded hit_set_type bloom;
+osd pool set coded stripe_width 4096; osd pool set coded pg_num 16; osd pool get coded pg_num; osd pool set coded nosuch 1;
+osd pool mksnap x s; osd pool rmsnap x s; osd pool set-quota coded max_bytes 1000000000; osd pool get-quota coded; osd pool set-quota coded max_bytes 0;
+osd crush rule create-erasure r1; osd crush rule create-erasure r1; osd crush rule create-erasure r2 coded; osd crush rule create-erasure r3 nosuch;
+osd crush rule dump r2; osd crush rule dump coded; osd crush rule rm coded; osd crush rule rm r1; osd crush rule rm r2; osd crush rule ls;
+osd map coded foo; osd map coded foo space; osd pool stats coded; osd pool application get coded;
+osd pool autoscale-status; osd pool rename x xx; osd pool rename xx x; df; df detail; osd dump; osd lspools; pg ls-by-pool coded;
+pg ls-by-primary 0; osd pool rm y y --yes-i-really-really-mean-it; osd pool rm x x --yes-i-really-really-mean-it;
+osd pool rm z z --yes-i-really-really-mean-it; osd erasure-code-profile rm e; osd erasure-code-profile rm b; osd pool ls; health detail"""
 # What neither side can help: what has its own numbers, and what only one of the stores has.
 IGNORED = re.compile(r"network_ping_times|op_queue_age_hist|last_purged_snaps_scrub|object_location_counts|avail_no_missing|mgrmap|options\.pg_num")
 SHAPES = [
@@ -44,6 +83,10 @@ SHAPES = [
     (r"[ \t]+", " "),
 ]
 lock = threading.Lock()
+
+
+KIND = os.environ.get("TWINS_POOL", "replicated")
+POOLS = ["rbd"] if KIND == "replicated" else ["rbd", "coded"]
 
 
 class Side:
@@ -71,6 +114,12 @@ class Side:
 
     def json(self, line):
         return json.loads(self.ask(line, "json")[1])
+
+    def query(self):
+        """`pg query` of a group of the erasure-coded pool."""
+        pool = next(pool["pool"] for pool in self.json("osd dump")["pools"] if pool["pool_name"] == "coded")
+        code, out, status = ceph_argparse.json_command(self.cluster, target=("pg", f"{pool}.0"), prefix="query", timeout=30)
+        return code, out.decode("utf8", "replace"), status
 
     def pid(self, osd):
         with open(f"{self.folder}/run/osd.{osd}.pid") as file:
@@ -151,6 +200,14 @@ class Twins:
                     self.differed += 1
                     print("\n".join([f"{line}{' as JSON' if form else ''}"] + found), flush=True)
 
+    def compare_query(self):
+        if "coded" not in POOLS:
+            return
+        found = list(differences(*self.both(Side.query)))
+        self.asked += 1
+        self.differed += bool(found)
+        print("\n".join(["pg query", *found]) if found else "", flush=True)
+
     def say(self, *lines):
         [self.both(lambda side: side.ask(line)) for line in lines]
 
@@ -181,10 +238,22 @@ class Twins:
         self.both(lambda side: side.start(osd))
         self.up(osd, 1)
 
+    def make_coded(self):
+        """The erasure-coded pool, if one is wanted."""
+        if KIND == "replicated":
+            return
+        self.say("osd erasure-code-profile set coded k=2 m=1 crush-failure-domain=osd",
+                 "osd pool create coded 8 8 erasure coded", "osd pool application enable coded test")
+        if KIND == "overwrites":
+            self.say("osd pool set coded allow_ec_overwrites true")
+        # What the managers say of new groups comes with the next reports.
+        time.sleep(8)
+        self.clean()
+
     def write(self, seconds=10):
         def run(side):
-            ioctx = side.cluster.open_ioctx("rbd")
-            writes = [ioctx.aio_write_full(f"state{n}", os.urandom(4096)) for n in range(200)]
+            ioctxs = [side.cluster.open_ioctx(pool) for pool in POOLS]
+            writes = [ioctx.aio_write_full(f"state{n}", os.urandom(4096)) for n in range(200) for ioctx in ioctxs]
             end = time.time() + seconds
             while time.time() < end and not all(write.is_complete() for write in writes):
                 time.sleep(0.1)
@@ -204,6 +273,7 @@ def down(t):
     t.write()
     time.sleep(8)
     t.compare(LOOKS + "; osd down 3; osd lost 3; osd find 3; osd info 3")
+    t.compare_query()
     t.say("osd set norecover")
     t.start(3)
     time.sleep(8)
@@ -217,6 +287,7 @@ def out(t):
     t.say("osd set norecover", "osd set nobackfill", "osd out 3")
     time.sleep(8)
     t.compare(LOOKS + "; osd tree out")
+    t.compare_query()
     t.say("osd unset norecover", "osd unset nobackfill")
     t.clean()
     t.compare("osd safe-to-destroy 3; osd df; df")
@@ -265,11 +336,19 @@ def muted(t):
     t.say("osd unset noout")
 
 
-STATES = {state.__name__: state for state in (wrong, down, out, full, slow, stopped, muted)}
+def coded(t):
+    """Profiles, pools and rules for erasure codes."""
+    if KIND != "replicated":
+        t.compare_query()
+        t.compare(CODED)
+
+
+STATES = {state.__name__: state for state in (wrong, down, out, full, slow, stopped, muted, coded)}
 
 if __name__ == "__main__":
     twins = Twins(*sys.argv[1:3])
     twins.say("balancer off")
+    twins.make_coded()
     for name in sys.argv[3:] or STATES:
         print(f"---- {name}", flush=True)
         STATES[name](twins)

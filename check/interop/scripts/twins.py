@@ -17,6 +17,7 @@ import sys
 import time
 
 POOL = "twins"
+KIND = os.environ.get("TWINS_POOL", "replicated")
 STEPS = 10
 SNAPPED = 0.15
 RETURNVEC = 1 << 10
@@ -150,6 +151,9 @@ class Episode:
             steps = [step for step in steps if step[0] != "omap_rm_range"]
         # and what an object was that is removed, made and removed at once.
         steps = [step for number, step in enumerate(steps) if step[0] != "remove" or step not in steps[:number]]
+        # Of an erasure-coded pool, one dies of comparing what it is about to write, and refuses classes that read.
+        if KIND != "replicated":
+            steps = [step for step in steps if step[0] != "cmpext" and step[2:3] not in (("replay",), ("turn_it_to_11",))]
         # librados ends when there is nothing that flags could be about.
         while steps and steps[0][0] == "flags":
             steps = steps[1:]
@@ -311,13 +315,12 @@ def ceph(conf, *words):
 
 
 def start(conf, seed, numbers):
-    kind = os.environ.get("TWINS_POOL", "replicated")
-    if kind == "replicated":
+    if KIND == "replicated":
         ceph(conf, "osd", "pool", "create", POOL, "8")
     else:
         ceph(conf, "osd", "erasure-code-profile", "set", POOL, "k=2", "m=1", "crush-failure-domain=osd")
         ceph(conf, "osd", "pool", "create", POOL, "8", "8", "erasure", POOL)
-    if kind == "overwrites":
+    if KIND == "overwrites":
         ceph(conf, "osd", "pool", "set", POOL, "allow_ec_overwrites", "true")
     # Both take what is unsafe, or else both refuse it.
     ceph(conf, "osd", "pool", "application", "enable", POOL, "test")

@@ -18,5 +18,6 @@ fn after_everything_at_once_all_is_well_again() {
     let mut chaos = c.python_command("chaos.py");
     chaos.arg(c.folder()).arg(nacre_binary()).arg(seed);
     chaos.args([from_environment("NACRE_CHAOS_EPISODES", 1), from_environment("NACRE_CHAOS_SECONDS", 180)]);
+    chaos.args(std::env::var("NACRE_CHAOS_POOLS"));
     assert!(chaos.stdin(Stdio::null()).status().unwrap().success());
 }

@@ -1,6 +1,7 @@
 //! Erasure-coded pools with stock clients, while OSDs are killed.
 
-use nacre_interop::{Cluster, text, wait_until};
+use crate::model::Work;
+use nacre_interop::{Cluster, succeed, text, wait_until};
 use std::time::Duration;
 
 /// `count` pseudo-random bytes in a file of the cluster's folder.
@@ -47,6 +48,24 @@ fn objects_and_images_survive_the_loss_of_osds() {
     let before = c.folder().join("before").display().to_string();
     c.run(&format!("rbd export --no-progress rbd/image@first {before}")).unwrap();
 
+    // With holes, which are discarded.
+    let image = format!("rbd:rbd/disk:conf={}:rbd_default_data_pool=data", c.conf().display());
+    let raw = c.folder().join("raw").display().to_string();
+    std::fs::write(
+        &raw,
+        [std::fs::read(&large).unwrap(), vec![0; 3 << 20], std::fs::read(&small).unwrap()].concat(),
+    )
+    .unwrap();
+    c.run(&format!("qemu-img convert -f raw -O raw {raw} {image}")).unwrap();
+    let io = |lines: &[&str]| {
+        let mut io = c.client("qemu-io");
+        io.args(lines.iter().flat_map(|line| ["-c", line]));
+        let said = succeed(io.args(["-f", "raw", &image])).unwrap();
+        assert!(!said.contains("failed"), "{said}");
+    };
+    io(&["write -P 7 70k 9k", "write -z 1M 100k", "discard 2M 128k", "flush", "read -P 0 1M 100k"]);
+    let model = Work::start(&c, "model_images.py", &["rbd", "41", "data"]);
+
     for (round, osd) in ["osd.0", "osd.2"].into_iter().enumerate() {
         c.kill(osd).unwrap();
         let is_down = || Ok(c.json("ceph osd stat")?["num_up_osds"] == 3);
@@ -66,7 +85,9 @@ fn objects_and_images_survive_the_loss_of_osds() {
         c.start(osd).unwrap();
         c.wait_clean().unwrap();
         check(&format!("round{round}"), &large);
+        io(&["read -P 7 70k 9k", "read -P 0 1M 100k", "read -P 0 2M 128k", "read -P 0 3M 2M"]);
     }
+    model.stop();
     let after = c.folder().join("after").display().to_string();
     c.run(&format!("rbd export --no-progress rbd/image@first {after}")).unwrap();
     assert!(std::fs::read(&after).unwrap() == std::fs::read(&before).unwrap(), "the snapshot changed");

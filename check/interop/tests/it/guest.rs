@@ -69,6 +69,12 @@ fn guest_keeps_synced_data_after_cluster_and_host_crash() {
     succeed(Command::new(scripts().join("guest/build.sh")).arg(&made)).unwrap();
     c.run("ceph osd pool create images 16").unwrap();
     c.run("rbd pool init images").unwrap();
+    if std::env::var("NACRE_GUEST_POOL").is_ok_and(|kind| kind == "erasure") {
+        c.run("ceph osd erasure-code-profile set code k=2 m=1 crush-failure-domain=osd").unwrap();
+        c.run("ceph osd pool create image-data 16 16 erasure code").unwrap();
+        c.run("ceph osd pool set image-data allow_ec_overwrites true").unwrap();
+        c.run("ceph config set client rbd_default_data_pool image-data").unwrap();
+    }
     let image = format!("rbd:images/guest:conf={}", c.conf().display());
     let disk = made.join("disk.img");
     c.run(&format!("qemu-img convert -f raw -O raw {} {image}", disk.display())).unwrap();

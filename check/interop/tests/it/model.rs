@@ -12,14 +12,15 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 /// One script that works on a pool until it is told to stop.
-struct Work {
+pub struct Work {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
 }
 
 impl Work {
-    fn start(c: &Cluster, arguments: &[&str]) -> Work {
-        let mut command = c.python_command("model.py");
+    /// Returns when it works.
+    pub fn start(c: &Cluster, script: &str, arguments: &[&str]) -> Work {
+        let mut command = c.python_command(script);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -31,7 +32,8 @@ impl Work {
     fn failed(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
-    fn stop(mut self) {
+    /// It checks everything once more, and was right all the time; or this panics.
+    pub fn stop(mut self) {
         // One that failed reads no more.
         let _ = self.child.stdin.take().unwrap().write_all(b"stop\n");
         let lines: Vec<String> = self.said.lines().map(Result::unwrap).collect();
@@ -49,7 +51,7 @@ fn objects_are_what_a_model_says_whatever_happens_to_osds() {
     println!("again: NACRE_MODEL_SEED={seed}");
     let c = Cluster::up().unwrap();
     c.run("ceph osd pool create model 16").unwrap();
-    let mut work = Work::start(&c, &["model", &seed.to_string(), "snaps"]);
+    let mut work = Work::start(&c, "model.py", &["model", &seed.to_string(), "snaps"]);
     let start = Instant::now();
     // Plain arithmetic on the seed: which OSD, and what becomes of it.
     let mut turn = seed;
