@@ -241,7 +241,7 @@ impl Pg {
             None => op.txn.clone(),
         };
         let fold = self.interval.has_absent_members();
-        let noted = self.history.prepare_write(ctx, &op, &mut txn, fold);
+        let noted = self.history.prepare_write(ctx, &op, &mut txn, (&self.pending.unapplied, fold));
         self.pending.note_written(&op, noted);
         self.store(ctx, txn);
         self.once_durable(ctx, WhenStored::Answer(from, Box::new(PgMsg::RepAck { version })));

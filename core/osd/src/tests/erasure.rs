@@ -160,6 +160,20 @@ fn what_only_some_members_have_is_taken_back() {
 }
 
 #[test]
+fn a_small_write_copies_only_the_blocks_that_it_changes() {
+    let mut w = erasure(3, 3, 2, 1, 1);
+    w.run_ops("o", vec![Op::WriteFull { data: vec![1; 400 << 10].into() }]);
+    w.run_for(Duration::from_secs(1));
+    w.tally = Default::default();
+    w.run_ops("o", write_at(20_000, vec![2; 4096]));
+    // Of the data and of its parity. The third member only gets attributes.
+    assert_eq!((w.tally.copied_whole, &*w.tally.copied_blocks), (0, &[2, 2][..]));
+    w.tally = Default::default();
+    w.run_ops("o", write_at(0, vec![3; 400 << 10]));
+    assert_eq!((w.tally.copied_whole, &*w.tally.copied_blocks), (3, &[][..]));
+}
+
+#[test]
 fn nothing_is_kept_for_undo_once_all_members_have_it() {
     let mut w = erasure(5, 3, 2, 1, 2);
     for n in 0..30 {
@@ -283,7 +297,7 @@ fn torture(seed: u64, (k, m): (u8, u8), rounds: u32) {
                 }
             }
             let mut after = model[name].clone();
-            let (at, len) = (rng.below(12_000) as usize, 1 + rng.below(5000) as usize);
+            let (at, len) = (rng.below(40_000) as usize, 1 + rng.below(5000) as usize);
             let ops = match rng.below(8) {
                 0 => {
                     after.clear();

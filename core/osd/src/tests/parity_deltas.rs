@@ -123,6 +123,9 @@ fn random_small_writes_leave_the_parity_of_the_data_while_members_come_and_go() 
     }
 }
 
+/// Of objects that are torn: some blocks of each shard stay as they are, so that copies for undo are partial.
+const SIZE: usize = 60_000;
+
 /// Two writes, of which each member has none, the first or both (`has`) when all of them stop. Some come back
 /// (`back`), then the others.
 fn tear(seed: u64, (k, m): (u8, u8), has: &[u8], back: &[usize]) {
@@ -130,7 +133,7 @@ fn tear(seed: u64, (k, m): (u8, u8), has: &[u8], back: &[usize]) {
     let osds = has.len();
     let mut w = erasure(seed, osds, k, m, 1);
     for name in ["a", "b"] {
-        w.run_ops(name, vec![Op::WriteFull { data: vec![1; 12_000].into() }]);
+        w.run_ops(name, vec![Op::WriteFull { data: vec![1; SIZE].into() }]);
     }
     w.run_for(Duration::from_secs(1));
     let mut writes = Vec::new();
@@ -151,7 +154,7 @@ fn tear(seed: u64, (k, m): (u8, u8), has: &[u8], back: &[usize]) {
         w.run_for(Duration::from_secs(3));
         (0..osds).filter(|osd| !back.contains(osd)).for_each(|osd| w.start(osd));
     }
-    let mut expected = vec![1; 12_000];
+    let mut expected = vec![1; SIZE];
     expected[3000..4500].fill(2);
     for (name, write) in ["a", "b"].into_iter().zip(writes) {
         assert_eq!(w.reply(write).result, 0, "{what}");

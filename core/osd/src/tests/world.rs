@@ -74,6 +74,10 @@ pub struct Tally {
     pub stored_with_data: usize,
     /// Changes of parity by a difference.
     pub xors: usize,
+    /// Copies of objects.
+    pub copied_whole: usize,
+    /// Copies of some blocks of them.
+    pub copied_blocks: Vec<u32>,
     /// Nodes whose disk takes that much longer to read.
     pub slow_reads: BTreeMap<usize, Duration>,
 }
@@ -770,6 +774,15 @@ impl World {
                 let is_xor = |(_, change): &&(StoredId, Change)| matches!(change, Change::Xor { .. });
                 self.tally.stored_with_data += usize::from(txn.data_len() > 0);
                 self.tally.xors += txn.changes.iter().filter(is_xor).count();
+                for (_, change) in &txn.changes {
+                    match change {
+                        Change::CloneFrom(_) => self.tally.copied_whole += 1,
+                        Change::CloneBlocks { blocks, .. } => {
+                            self.tally.copied_blocks.push(blocks.end - blocks.start);
+                        }
+                        _ => {}
+                    }
+                }
                 self.nodes[node].view.apply(&txn);
                 let busy = self.nodes[node].disk_busy.max(self.now);
                 let when = busy + self.rng.duration(Duration::from_micros(50), Duration::from_millis(2));

@@ -11,6 +11,7 @@ use crate::pg::history::dups::dup_of;
 use crate::pg::record::RecordChanges;
 use crate::pg::recovery::push::{attrs_after, metas_after, set_meta};
 use crate::pg::snap_trim::SnapTrim;
+use crate::pg::unapplied::Unapplied;
 use crate::pg::{ClientOp, Ctx, PgEffect, WhenStored};
 use crate::throttle::write_credit::bytes_for;
 use nacre_base::{IntervalSet, OsdId, Version};
@@ -150,7 +151,7 @@ impl ClientOps {
         });
         let mut txn = plan.own_txn();
         let fold = pg.interval.has_absent_members();
-        let noted = pg.history.prepare_write(ctx, plan.write(), &mut txn, fold);
+        let noted = pg.history.prepare_write(ctx, plan.write(), &mut txn, (&pg.pending.unapplied, fold));
         noted.iter().for_each(|object| self.on_overwritten(pg, ctx, object));
         pg.pending.note_written(plan.write(), noted);
         pg.store(ctx, txn);
@@ -260,11 +261,11 @@ impl History {
         ctx: &mut Ctx<'_>,
         op: &RepOp,
         txn: &mut Transaction,
-        fold: bool,
+        (unapplied, fold): (&Unapplied, bool),
     ) -> BTreeSet<ObjectId> {
         let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.pg);
-        self.save_undo(entry, txn);
+        self.save_undo(ctx.store, unapplied, entry, txn);
         self.drop_undo(ctx.store, self.info.committed_to, txn);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = match entry.reverted() {

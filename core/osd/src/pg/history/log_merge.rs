@@ -49,6 +49,10 @@ impl<'a> LogMerger<'a> {
     pub fn lacking(&self, object: &ObjectId) -> Option<&Stale> {
         self.missing.get(object)
     }
+    /// All of the object is here, and none of it is known to be unreadable.
+    pub fn is_intact(&self, object: &ObjectId) -> bool {
+        self.lacking(object).is_none() && self.is_readable(object) && self.is_here(object)
+    }
     /// The object is here again as it was earlier, and lacks what it lacked then.
     pub fn note_restored(&mut self, object: &ObjectId, info: Option<ObjectInfo>, lacking: Option<Stale>) {
         self.restored.extend(info.map(|info| (object.clone(), info)));

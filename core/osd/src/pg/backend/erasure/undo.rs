@@ -3,12 +3,15 @@
 //! member takes its own shard back to what it was.
 //!
 //! Before a write, in the same transaction, each object that it changes is copied to a name of its own: the
-//! copy shares all blocks, so that no data is written. It goes when the write is known to be on all members.
-//! What the member lacked of the object then is an attribute of the copy.
+//! copy shares blocks, so that no data is written. It goes when the write is known to be on all members. A
+//! small write of a large object copies only the blocks and attributes that it changes: `partial_copy` says
+//! when. What the member lacked of the object then is an attribute of the copy.
 
 use crate::object_info::ObjectInfo;
 use crate::pg::history::History;
 use crate::pg::history::log_merge::LogMerger;
+use crate::pg::read_repair::BLOCK;
+use crate::pg::unapplied::Unapplied;
 use crate::snap_index;
 use nacre_base::{Name, ShardId, SnapId, Version};
 use nacre_machine::StoreView;
@@ -17,11 +20,14 @@ use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::ObjectId;
 use nacre_wire::{from_slice, to_vec};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Copies have the shard's number and this: they are in a range of their own.
 pub const UNDO_SHARDS: i8 = 64;
 /// The attribute with what was lacking.
 const LACKING: &[u8] = b"lacking";
+/// The attribute of a copy that has only what the write changes: `Rest`.
+const REST: &[u8] = b"rest";
 /// Entries before the last committed one of which copies may be left after a crash.
 const LEFT_MAX: usize = 1000;
 
@@ -58,17 +64,86 @@ fn replaced(entry: &LogEntry) -> impl Iterator<Item = &ObjectId> {
     touched.map(|(object, ..)| object)
 }
 
+/// What a partial copy does not show: the size of the object, which of its blocks the copy has (those from
+/// the first to before the second number, holes as well), and which of the changed attributes it did not have.
+type Rest = ((u64, Vec<(u32, u32)>), Vec<Name>);
+
+/// Copies those blocks and attributes of an object that a transaction changes. None if all of it is to be
+/// copied: much of it changes, or the object does not only get other bytes and attributes.
+fn partial_copy(store: &dyn StoreView, object: &ObjectId, txn: &Transaction) -> Option<Vec<Change>> {
+    let from = StoredId::Object(object.clone());
+    let size = store.stat(&from).ok()??.size;
+    if object.snap != SnapId::HEAD {
+        return None;
+    }
+    let (mut blocks, mut names) = (Vec::new(), BTreeSet::new());
+    let mut add = |from: u64, to: u64| {
+        let (from, to) = (from / BLOCK, to.div_ceil(BLOCK));
+        blocks.push((u32::try_from(from).ok()?, u32::try_from(to).ok()?));
+        Some(())
+    };
+    for (_, change) in txn.changes.iter().filter(|(id, _)| *id == from) {
+        match change {
+            Change::Touch => {}
+            Change::Write { offset, data } | Change::Xor { offset, data } => {
+                add(*offset, offset + data.len() as u64)?;
+            }
+            Change::Zero { offset, len } => add(*offset, offset + len)?,
+            Change::Truncate { size: to } => add((*to).min(size), size)?,
+            Change::SetAttrs(attrs) => names.extend(attrs.keys().cloned()),
+            Change::RemoveAttr(name) => _ = names.insert(name.clone()),
+            _ => return None,
+        }
+    }
+    let changed: u64 = blocks.iter().map(|(from, to)| u64::from(to - from)).sum();
+    if size.div_ceil(BLOCK) <= 2 * changed {
+        return None;
+    }
+    let (mut attrs, mut absent) = (BTreeMap::new(), Vec::new());
+    for name in names {
+        match store.attr(&from, name.as_bytes()).ok()? {
+            Some(value) => _ = attrs.insert(name, value),
+            None => absent.push(name),
+        }
+    }
+    // Each write changes it.
+    attrs.get(crate::object_info::ATTR)?;
+    let rest: Rest = ((size, blocks.clone()), absent);
+    attrs.insert(Name::new(REST), to_vec(&rest).into());
+    let blocks = blocks.into_iter().map(|(start, end)| start..end);
+    let mut copy: Vec<Change> =
+        blocks.map(|blocks| Change::CloneBlocks { from: from.clone(), blocks }).collect();
+    copy.push(Change::SetAttrs(attrs));
+    Some(copy)
+}
+
 impl History {
-    /// Copies what an entry is about to change: the beginning of its transaction.
-    pub fn save_undo(&self, entry: &LogEntry, txn: &mut Transaction) {
+    /// Copies what an entry is about to change: the beginning of its transaction. What is `unapplied` the
+    /// store does not show yet.
+    pub fn save_undo(
+        &self,
+        store: &dyn StoreView,
+        unapplied: &Unapplied,
+        entry: &LogEntry,
+        txn: &mut Transaction,
+    ) {
         if !self.info.shard.is_some() {
             return;
         }
         let mut copies = Transaction::new();
         for object in replaced(entry) {
             let id = undo_id(self.info.shard, object, entry.version);
+            let stale = self.missing.get(object);
+            // What is missing comes later: of an object that lacks something, nothing stays as it is.
+            if stale.is_none()
+                && !unapplied.contains(object)
+                && let Some(copy) = partial_copy(store, object, txn)
+            {
+                copy.into_iter().for_each(|change| copies.push(id.clone(), change));
+                continue;
+            }
             copies.push(id.clone(), Change::CloneFrom(StoredId::Object(object.clone())));
-            if let Some(stale) = self.missing.get(object) {
+            if let Some(stale) = stale {
                 copies.push(id, Change::SetAttrs([(Name::new(LACKING), to_vec(stale).into())].into()));
             }
         }
@@ -138,7 +213,12 @@ impl LogMerger<'_> {
                 .map(|object| (object.clone(), undo_id(shard, object, entry.version)))
                 .collect();
             let is_here = |id: &StoredId| self.store().stat(id).is_ok_and(|stat| stat.is_some());
-            if entry.kind == EntryKind::Note || !copies.iter().all(|(_, id)| is_here(id)) {
+            let is_usable = |(object, id): &(ObjectId, StoredId)| {
+                is_here(id) && (self.rest_of(id).is_none() || self.is_intact(object))
+            };
+            if entry.kind == EntryKind::Note || !copies.iter().all(is_usable) {
+                let unused: Vec<_> = copies.into_iter().map(|(_, id)| id).filter(is_here).collect();
+                unused.into_iter().for_each(|id| self.txn.push(id, Change::Remove));
                 left.push(entry);
                 continue;
             }
@@ -146,11 +226,34 @@ impl LogMerger<'_> {
                 self.remove(object);
             }
             for (object, copy) in copies {
-                self.restore_one(&object, copy);
+                match self.rest_of(&copy) {
+                    Some(rest) => self.restore_part(&object, copy, rest),
+                    None => self.restore_one(&object, copy),
+                }
             }
         }
         left.reverse();
         left
+    }
+
+    /// Of a partial copy, what it does not show.
+    fn rest_of(&self, copy: &StoredId) -> Option<Rest> {
+        from_slice(&self.store().attr(copy, REST).ok()??).ok()
+    }
+
+    /// Puts the blocks and attributes of a partial copy back.
+    fn restore_part(&mut self, object: &ObjectId, copy: StoredId, ((size, blocks), absent): Rest) {
+        let mut attrs = self.store().attrs(&copy).unwrap_or_default();
+        attrs.remove(REST);
+        let info = attrs.get(crate::object_info::ATTR).and_then(|info| from_slice::<ObjectInfo>(info).ok());
+        for (start, end) in blocks {
+            self.txn.push(object.clone(), Change::CloneBlocks { from: copy.clone(), blocks: start..end });
+        }
+        self.txn.push(object.clone(), Change::Truncate { size });
+        self.txn.push(object.clone(), Change::SetAttrs(attrs));
+        absent.into_iter().for_each(|name| self.txn.push(object.clone(), Change::RemoveAttr(name)));
+        self.txn.push(copy, Change::Remove);
+        self.note_restored(object, info, None);
     }
 
     fn restore_one(&mut self, object: &ObjectId, copy: StoredId) {
