@@ -71,6 +71,10 @@ impl Redundancy {
         for pool in [POOL, META] {
             cluster.run(&format!("ceph osd pool rm {pool} {pool} --yes-i-really-really-mean-it"))?;
         }
+        if let Redundancy::Erasure { .. } = self {
+            // It has the pool's name, and a size that does not suit the next pool.
+            cluster.run(&format!("ceph osd crush rule rm {POOL}"))?;
+        }
         Ok(())
     }
 }
