@@ -1,8 +1,8 @@
 //! Removes data that a gateway had written when it ended, and that nothing refers to.
 //!
 //! Every gateway notes in the object `gateways` of the meta namespace that it is there. Data of a gateway
-//! that was not there for a day is looked at once: its first stripe says which object or upload it was for,
-//! and all versions of that key say whether they have it. What cannot be read keeps its data.
+//! that was not there for a day is looked at once: its first stripes say which object or upload it was for, and
+//! all versions of that key say whether they have it. What cannot be read keeps its data.
 
 use crate::driver::Index;
 use crate::store::{Pools, Store, now};
@@ -19,8 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const GATEWAYS: &str = "gateways";
-/// The attribute of a first stripe that says whose data it is.
+/// The attribute of the first stripes that says whose data it is.
 pub const OWNER: &str = "owner";
+/// So many first stripes have it. They are written at the same time, so any of them can be missing.
+pub const OWNED: u64 = 2;
 /// A gateway that was not there for this long has ended.
 pub const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often a gateway notes that it is there.
@@ -122,11 +124,11 @@ pub async fn sweep(store: &Store, pools: &Pools, window: Duration) -> Result<()>
             // It may have been started a moment ago.
             unknown.insert(tag.instance, (begun, false));
         }
-        let Some(is_good) = looked_at.get_mut(&tag.instance).filter(|_| stripe == 0) else { continue };
-        match sweep.look_at(tag).await {
+        let Some(is_good) = looked_at.get_mut(&tag.instance).filter(|_| stripe < OWNED) else { continue };
+        match sweep.look_at(tag, stripe).await {
             Ok(is_done) => *is_good &= is_done,
             Err(e) => {
-                tracing::warn!("cannot say whether {} is in use: {e:#}", object_name(tag, 0));
+                tracing::warn!("cannot say whether {} is in use: {e:#}", object_name(tag, stripe));
                 *is_good = false;
             }
         }
@@ -161,8 +163,12 @@ async fn all_seen(pools: &Pools) -> Result<BTreeMap<u64, Seen>> {
 
 impl Sweep<'_> {
     /// Removes the data of a write if nothing refers to it. No: it is too young to be judged.
-    async fn look_at(&mut self, tag: Tag) -> Result<bool> {
-        let name = object_name(tag, 0);
+    async fn look_at(&mut self, tag: Tag, stripe: u64) -> Result<bool> {
+        let name = object_name(tag, stripe);
+        // The listing has the first as well.
+        if stripe > 0 && self.is_there(tag, 0).await? {
+            return Ok(true);
+        }
         let (attributes, stat) =
             match (self.pools.data.xattrs(&*name).await, self.pools.data.stat(&*name).await) {
                 (Err(failure), _) | (_, Err(failure)) if failure.is_not_found() => return Ok(true),
@@ -179,6 +185,13 @@ impl Sweep<'_> {
             self.removed += 1;
         }
         Ok(true)
+    }
+
+    async fn is_there(&self, tag: Tag, stripe: u64) -> Result<bool> {
+        match self.pools.data.stat(object_name(tag, stripe)).await {
+            Err(failure) if failure.is_not_found() => Ok(false),
+            stat => Ok(stat.map(|_| true)?),
+        }
     }
 
     async fn is_used(&mut self, tag: Tag, owner: &Owner) -> Result<bool> {

@@ -3,7 +3,7 @@
 use crate::checksums::{Digests, Expected};
 use crate::cipher::{ChunkCipher, Cipher};
 use crate::errors;
-use crate::orphans::OWNER;
+use crate::orphans::{OWNED, OWNER};
 use crate::store::Store;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 /// A client that sends nothing for this long is given up.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Stripes of one body that are written at the same time, beside the one that is filled.
-const WRITES_MAX: usize = 2;
+const WRITES_MAX: usize = OWNED as usize;
 
 /// A body that is to come.
 pub struct Incoming {
@@ -205,8 +205,9 @@ impl StripeWriter {
         if let Some(extent) = &mut self.data.extent {
             extent.len = self.next * STRIPE;
         }
-        // The first stripe says whose data this is, and others follow only when it is there.
-        while self.writes.len() >= if number == 1 { 1 } else { WRITES_MAX } {
+        // Later stripes follow only when those that say whose data this is are there.
+        let before = if number == OWNED { 0 } else { WRITES_MAX - 1 };
+        while self.writes.len() > before {
             self.join().await?;
         }
         let data = self.store.existing().await?.data.clone();
@@ -215,7 +216,7 @@ impl StripeWriter {
             None => stripe,
         };
         let mut request = data.object(object_name(self.tag, number)).write_full(stripe);
-        if number == 0 {
+        if number < OWNED {
             request = request.set_xattr(OWNER, self.owner.clone());
         }
         self.writes.spawn(async move { data.run(request).await.map(drop) });

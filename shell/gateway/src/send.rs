@@ -4,7 +4,7 @@ use crate::cipher::Cipher;
 use crate::errors;
 use crate::store::{Pools, Store};
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use nacre_s3::{Body, Chunks, Span, chunks, object_name, spans};
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
@@ -13,10 +13,18 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The most that is read at once: a client that reads slowly keeps two of these in memory.
+/// The most that is read at once.
 const PIECE: u64 = 1 << 20;
+/// Pieces of one body that are read at the same time, so that a client with a fast network does not wait for
+/// each. One that reads slowly keeps these in memory, and two more.
+const AHEAD: usize = 4;
+/// With less memory left than this, in mebibytes, bodies are read piece by piece.
+const AHEAD_MIN: usize = 32;
+/// A client that does not take a piece within this time is given up, for its memory.
+const TAKEN_MAX: Duration = Duration::from_secs(300);
 
 /// A range of a body, which is encrypted if there is a cipher.
 pub fn send(
@@ -72,34 +80,53 @@ async fn piece(
     if plain.len() as u64 == len { Ok(plain) } else { Err(StdError::from("data is missing")) }
 }
 
+/// Reads ahead of the client by some pieces.
 async fn read(
     store: Arc<Store>,
     spans: Vec<Span>,
     cipher: Option<Cipher>,
     sender: mpsc::Sender<Result<Bytes, StdError>>,
 ) {
-    for span in spans {
-        let Span { tag, stripe, offset, len } = span;
-        let mut at = offset;
-        while at < offset + len {
-            let wanted = PIECE.min(offset + len - at);
-            let Ok(_memory) = store.memory.acquire().await else { return };
-            let read = async {
-                let pools = store.find_pools().await?.ok_or("the pools are gone")?;
-                piece(pools, cipher.as_ref(), &span, at, wanted).await
-            };
-            let result = read.await;
-            if let Err(e) = &result {
-                tracing::warn!("cannot read {}: {e}", object_name(tag, stripe));
-            }
-            let failed = result.is_err();
-            // The client may be gone.
-            if sender.send(result).await.is_err() || failed {
-                return;
-            }
-            at += wanted;
+    let read = |Piece { span, at, len }| {
+        let (store, cipher) = (&store, cipher.as_ref());
+        async move {
+            // Pieces wait for memory in their order, so the first in line never waits for one behind it.
+            let memory = store.memory.clone().acquire_owned().await?;
+            let pools = store.find_pools().await?.ok_or("the pools are gone")?;
+            let plain = piece(pools, cipher, &span, at, len).await.inspect_err(|e| {
+                tracing::warn!("cannot read {}: {e}", object_name(span.tag, span.stripe));
+            })?;
+            Ok((plain, memory))
+        }
+    };
+    let ahead = if store.memory.available_permits() < AHEAD_MIN { 1 } else { AHEAD };
+    let pieces = spans.into_iter().flat_map(pieces_of);
+    let mut pieces = futures_util::stream::iter(pieces).map(read).buffered(ahead);
+    while let Some(result) = pieces.next().await {
+        let failed = result.is_err();
+        let (result, _memory) = match result {
+            Ok((plain, memory)) => (Ok(plain), Some(memory)),
+            Err(e) => (Err(e), None),
+        };
+        // The client may be gone.
+        let is_taken = tokio::time::timeout(TAKEN_MAX, sender.send(result)).await;
+        if !matches!(is_taken, Ok(Ok(()))) || failed {
+            return;
         }
     }
+}
+
+/// What is read at once.
+struct Piece {
+    span: Span,
+    at: u64,
+    len: u64,
+}
+
+fn pieces_of(span: Span) -> impl Iterator<Item = Piece> {
+    let end = span.offset + span.len;
+    let starts = (span.offset..end).step_by(PIECE as usize);
+    starts.map(move |at| Piece { span: span.clone(), at, len: PIECE.min(end - at) })
 }
 
 /// A body on its way out.
