@@ -1,8 +1,8 @@
 //! Removes data that a gateway had written when it ended, and that nothing refers to.
 //!
 //! Every gateway notes in the object `gateways` of the meta namespace that it is there. Data of a gateway
-//! that was not there for a day is looked at once: its first stripes say which object or upload it was for, and
-//! all versions of that key say whether they have it. What cannot be read keeps its data.
+//! that was not there for a day is looked at once: its first stripes say which object or upload it was for,
+//! and all versions of that key say whether they have it. What cannot be read keeps its data.
 
 use crate::driver::Index;
 use crate::store::{Pools, Store, now};

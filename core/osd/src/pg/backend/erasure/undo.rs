@@ -65,7 +65,8 @@ fn replaced(entry: &LogEntry) -> impl Iterator<Item = &ObjectId> {
 }
 
 /// What a partial copy does not show: the size of the object, which of its blocks the copy has (those from
-/// the first to before the second number, holes as well), and which of the changed attributes it did not have.
+/// the first to before the second number, holes as well), and which of the changed attributes it did not
+/// have.
 type Rest = ((u64, Vec<(u32, u32)>), Vec<Name>);
 
 /// Copies those blocks and attributes of an object that a transaction changes. None if all of it is to be
