@@ -70,7 +70,16 @@ enum What {
         #[arg(long)]
         erasure: bool,
     },
+    /// Let users of Keystone itself use a gateway, over Swift and S3.
+    Keystone,
 }
+
+/// What Keystone needs.
+const KEYSTONE: [(&str, &str); 3] = [
+    ("python3-keystone", "/usr/bin/keystone-manage"),
+    ("uwsgi-core", "/usr/bin/uwsgi-core"),
+    ("uwsgi-plugin-python3", "/usr/lib/uwsgi/plugins/python3_plugin.so"),
+];
 
 pub fn run(options: &Options) -> Result<()> {
     install_packages(&PACKAGES, false)?;
@@ -123,6 +132,10 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_GUEST_POOL", "erasure");
             }
             step("guest", test.args(["guest", "--", "--ignored", "--nocapture"]))
+        }
+        What::Keystone => {
+            install_packages(&KEYSTONE, false)?;
+            step("keystone", test.args(["users_of_keystone_itself", "--", "--ignored", "--nocapture"]))
         }
     }
 }

@@ -1,5 +1,5 @@
-"""Users of Keystone: keystone.py GATEWAY KEYSTONE MADE, with a file that has a project of the user `demo`, which
-has the role `member` there, and an access key with its secret; the user `reader` has another role.
+"""Users of Keystone: keystone.py GATEWAY KEYSTONE MADE, with a file that has a project of the user `demo`,
+which has the role `member` there, and an access key with its secret; the user `reader` has another role.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A stand-in for Keystone, OpenStack's identity service, which itself takes half a minute to start: what a gateway
-asks is answered in the words of Keystone 22. keystone_stand_in.py PORT MADE writes a project and an access key
-into the file MADE.
+"""A stand-in for Keystone, OpenStack's identity service, which itself takes half a minute to start: what a
+gateway asks is answered in the words of Keystone 22. keystone_stand_in.py PORT MADE writes a project and an
+access key into the file MADE.
 """
 
 import base64
@@ -84,8 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path == "/v3/auth/tokens":
             user = asked["auth"]["identity"]["password"]["user"]
-            known = USERS.get(user["name"])
-            if not known or known[0] != user["password"] or known[2] != asked["auth"]["scope"]["project"]["name"]:
+            password, _, project, _ = USERS.get(user["name"], (None, None, None, None))
+            scope = asked["auth"]["scope"]["project"]["name"]
+            if password != user["password"] or project != scope:
                 return self.fails(401, "Unauthorized")
             token = "gAAAAA" + secrets.token_urlsafe(120)
             tokens[token] = user["name"]
@@ -105,8 +106,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, described(name)) if name else self.fails(404, "Not Found")
         if path == f"/v3/credentials/{CREDENTIAL}":
             blob = json.dumps({"access": ACCESS, "secret": SECRET, "trust_id": None})
-            credential = {"user_id": USERS["demo"][1], "project_id": PROJECTS["demo"], "type": "ec2", "blob": blob}
-            return self.answer(200, {"credential": {"id": CREDENTIAL, **credential}})
+            of = {"user_id": USERS["demo"][1], "project_id": PROJECTS["demo"]}
+            return self.answer(200, {"credential": {"id": CREDENTIAL, "type": "ec2", "blob": blob, **of}})
         self.fails(404, "Not Found")
 
     do_HEAD = do_GET

@@ -209,7 +209,7 @@ def rules():
     s3.put_bucket_lifecycle_configuration(**put)
     assert s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"] == [rule]
     rule["Transitions"] = [{"Days": 1, "StorageClass": "GLACIER"}]
-    assert code(s3.put_bucket_lifecycle_configuration, **put) == "NotImplemented"
+    assert code(s3.put_bucket_lifecycle_configuration, **put) == "InvalidArgument"
     s3.delete_bucket_lifecycle(Bucket=BUCKET)
     assert code(s3.get_bucket_lifecycle_configuration, Bucket=BUCKET) == "NoSuchLifecycleConfiguration"
 

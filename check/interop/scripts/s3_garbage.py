@@ -62,6 +62,48 @@ while True:
     time.sleep(0.2)
 s3.delete_object(Bucket="garbage", Key="new")
 
+# Storage classes: COLD has its data in a pool of its own.
+cold = dict(Bucket="garbage", StorageClass="COLD")
+for key, content in ("cold/large", body), ("cold/small", b"small"):
+    s3.put_object(Key=key, Body=content, **cold)
+    got = s3.get_object(Bucket="garbage", Key=key)
+    assert got["StorageClass"] == "COLD" and got["Body"].read() == content, got
+piece = s3.get_object(Bucket="garbage", Key="cold/large", Range="bytes=5000000-5000009")
+assert piece["Body"].read() == body[5_000_000:5_000_010]
+try:
+    s3.put_object(Bucket="garbage", Key="cold/none", Body=b"", StorageClass="LUKEWARM")
+    raise AssertionError("a storage class was taken that there is not")
+except ClientError as e:
+    assert e.response["Error"]["Code"] == "InvalidStorageClass", e
+upload = s3.create_multipart_upload(Key="cold/upload", **cold)["UploadId"]
+part = s3.upload_part(Bucket="garbage", Key="cold/upload", UploadId=upload, PartNumber=1, Body=body)
+listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+s3.complete_multipart_upload(Bucket="garbage", Key="cold/upload", UploadId=upload, MultipartUpload=listed)
+source = {"Bucket": "garbage", "Key": "cold/large"}
+s3.copy_object(Bucket="garbage", Key="cold/large", CopySource=source, StorageClass="STANDARD")
+assert "StorageClass" not in s3.head_object(Bucket="garbage", Key="cold/large")
+assert s3.get_object(Bucket="garbage", Key="cold/large")["Body"].read() == body
+s3.put_object(Bucket="garbage", Key="cold/sealed", Body=body, ServerSideEncryption="AES256")
+before = s3.head_object(Bucket="garbage", Key="cold/large")
+moves = {
+    "ID": "cold",
+    "Status": "Enabled",
+    "Filter": {"Prefix": "cold/"},
+    "Transitions": [{"Days": 1, "StorageClass": "COLD"}],
+}
+s3.put_bucket_lifecycle_configuration(Bucket="garbage", LifecycleConfiguration={"Rules": [moves]})
+deadline = time.monotonic() + 60
+while {line["StorageClass"] for line in s3.list_objects_v2(Bucket="garbage")["Contents"]} != {"COLD"}:
+    assert time.monotonic() < deadline, "objects were not moved"
+    time.sleep(0.2)
+after = s3.head_object(Bucket="garbage", Key="cold/large")
+assert after["ETag"] == before["ETag"] and after["LastModified"] == before["LastModified"], after
+for key in "cold/large", "cold/sealed", "cold/upload":
+    assert s3.get_object(Bucket="garbage", Key=key)["Body"].read() == body, key
+s3.delete_bucket_lifecycle(Bucket="garbage")
+for key in "cold/large", "cold/small", "cold/upload", "cold/sealed":
+    s3.delete_object(Bucket="garbage", Key=key)
+
 
 
 # An object that ends by itself, as over Swift: not only hidden, but deleted.

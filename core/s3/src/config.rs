@@ -8,7 +8,7 @@ mod lifecycle;
 pub mod website;
 
 pub use cors::{CorsAnswer, CorsRequest, CorsRule};
-pub use lifecycle::{Aged, Calendar, Expiry, LifecycleRule};
+pub use lifecycle::{Aged, Calendar, Expiry, LifecycleRule, NoncurrentTransition, Transition};
 
 use crate::lock::LockRule;
 use crate::version::Versioning;

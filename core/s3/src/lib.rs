@@ -28,6 +28,7 @@ pub mod keystone;
 mod leaf;
 mod listing;
 mod lock;
+mod placement;
 pub mod policy;
 mod quota;
 mod record;
@@ -44,7 +45,7 @@ pub use action::{Action, Need};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
 pub use config::{
     Aged, BUCKET_TAGS_MAX, BucketConfig, Calendar, CorsAnswer, CorsRequest, CorsRule, Expiry, LifecycleRule,
-    setting, website,
+    NoncurrentTransition, Transition, setting, website,
 };
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
 pub use encryption::{BucketEncryption, CHUNK, CODE, Chunks, Encryption, KeySource, chunks};
@@ -55,6 +56,7 @@ pub use index::{
 pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
 pub use listing::{Item, Listed, Page, PageRequest};
 pub use lock::{Lock, LockMode, LockRule, LockView, Period, Retention};
+pub use placement::{CLASSES_MAX, STANDARD, StorageClass, is_class_name};
 pub use quota::Ledger;
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
 pub use tag::Tag;

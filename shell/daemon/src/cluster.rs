@@ -64,9 +64,19 @@ pub struct Cluster {
     /// The port of its S3 gateway, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3_port: Option<u16>,
+    /// With what the S3 gateway encrypts connections, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_tls: Option<S3Tls>,
     /// The highest number that any monitor had.
     #[serde(default)]
     last_mon: u64,
+}
+
+/// Files of the S3 gateway, with absolute paths.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct S3Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -125,6 +135,8 @@ pub struct Requested {
     pub memory: Option<Size>,
     /// Whether it has an S3 gateway. A new cluster does by default.
     pub s3: Option<bool>,
+    /// With what it encrypts connections. Some none: it does not any more.
+    pub s3_tls: Option<Option<S3Tls>>,
 }
 
 impl Cluster {
@@ -142,6 +154,7 @@ impl Cluster {
             cluster_network: requested.cluster_network,
             memory: requested.memory,
             s3_port: None,
+            s3_tls: requested.s3_tls.clone().flatten(),
             last_mon: mons.into(),
         };
         cluster.add_osds(
@@ -163,6 +176,12 @@ impl Cluster {
     /// Where the S3 gateway listens, if there is one.
     pub fn s3_addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.s3_port.unwrap_or(PORT_DEFAULT)))
+    }
+
+    /// The URL of the S3 gateway.
+    pub fn s3_url(&self) -> String {
+        let scheme = if self.s3_tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.s3_addr())
     }
 
     /// Changes what can be changed later, and refuses what cannot.
@@ -194,6 +213,9 @@ impl Cluster {
         self.memory = requested.memory.or(self.memory);
         if let Some(wanted) = requested.s3 {
             self.set_s3(wanted);
+        }
+        if let Some(tls) = &requested.s3_tls {
+            self.s3_tls.clone_from(tls);
         }
         let have = self.osds.len() as u32;
         match requested.osds {

@@ -1,7 +1,7 @@
 //! The command `nacre up`.
 
 use crate::check::Proof;
-use crate::cluster::{Cluster, Monitor, PORT_BASE_DEFAULT, Requested};
+use crate::cluster::{Cluster, Monitor, PORT_BASE_DEFAULT, Requested, S3Tls};
 use crate::fleet::{self, Fleet};
 use crate::folder::Layout;
 use crate::loopback::LoopbackNetwork;
@@ -11,6 +11,7 @@ use crate::size::{Memory, Size};
 use crate::stop_signals::StopSignals;
 use crate::{Auth, DATA_DEFAULT, check, keyrings, log, monitors, new_stores, s3};
 use anyhow::{Context, Result, bail, ensure};
+use nacre_gateway::{Tls, TlsFiles};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,18 +48,44 @@ pub struct Options {
     /// Memory limit of each OSD, at least 128M [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = Memory::from_str)]
     memory: Option<Memory>,
-    /// Run an S3 gateway [default, except in a folder without]
-    #[arg(long, overrides_with = "no_s3")]
-    s3: bool,
-    /// Run no S3 gateway
-    #[arg(long)]
-    no_s3: bool,
+    #[command(flatten)]
+    gateway: GatewayOptions,
     /// Run each daemon as a separate process, so that it can be stopped and started
     #[arg(long)]
     processes: bool,
     /// Return when the cluster serves, and leave it running in the background
     #[arg(long)]
     detach: bool,
+}
+
+/// What `nacre up` is asked about the S3 gateway.
+#[derive(clap::Args)]
+pub struct GatewayOptions {
+    /// Run an S3 gateway [default, except in a folder without]
+    #[arg(long, overrides_with = "no_s3")]
+    s3: bool,
+    /// Run no S3 gateway
+    #[arg(long)]
+    no_s3: bool,
+    /// Encrypt the S3 gateway's connections with this certificate, in PEM; remembered for later starts
+    #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
+    s3_tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM
+    #[arg(long, value_name = "FILE", requires = "s3_tls_cert")]
+    s3_tls_key: Option<PathBuf>,
+    /// Serve S3 without TLS again
+    #[arg(long, conflicts_with = "s3_tls_cert")]
+    no_s3_tls: bool,
+}
+
+/// What is asked about TLS of the S3 gateway. Files that cannot be used are refused before anything starts.
+fn s3_tls(options: &GatewayOptions) -> Result<Option<Option<S3Tls>>> {
+    let (Some(certificate), Some(key)) = (&options.s3_tls_cert, &options.s3_tls_key) else {
+        return Ok(options.no_s3_tls.then_some(None));
+    };
+    let (certificate, key) = (std::path::absolute(certificate)?, std::path::absolute(key)?);
+    Tls::read(TlsFiles { certificate: certificate.clone(), key: key.clone() })?;
+    Ok(Some(Some(S3Tls { certificate, key })))
 }
 
 /// The cluster as this command started it.
@@ -78,7 +105,8 @@ pub fn up(options: &Options) -> Result<()> {
         preallocate: options.preallocate,
         cluster_network: options.cluster_network,
         memory: options.memory.map(|memory| memory.0),
-        s3: (options.s3 || options.no_s3).then_some(options.s3),
+        s3: (options.gateway.s3 || options.gateway.no_s3).then_some(options.gateway.s3),
+        s3_tls: s3_tls(&options.gateway)?,
     };
     let (mut renewed, mut more_mons) = (Vec::new(), Vec::new());
     let (cluster, is_new) = match layout.load()? {
@@ -360,8 +388,8 @@ fn print_how_to_go_on(layout: &Layout, cluster: &Cluster, options: &Options, ser
     ));
     if cluster.s3_port.is_some() {
         say(format_args!(
-            "It serves S3 at http://{}. Clients use it after\n\n    set -a; . {}; set +a\n",
-            cluster.s3_addr(),
+            "It serves S3 at {}. Clients use it after\n\n    set -a; . {}; set +a\n",
+            cluster.s3_url(),
             layout.s3_env().display()
         ));
     }

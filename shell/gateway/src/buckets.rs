@@ -3,7 +3,7 @@
 //! The meta namespace has an object `bucket.NAME` for each bucket, which decides what the name means, and an
 //! object `buckets.USER` for each user whose omap lists names. A name is put into the list before the record
 //! is made, and taken out after the record is gone, so that no bucket is missing in it; what is in the list
-//! without a record is not shown. `trash.ID` stands for an index that is to be removed.
+//! without a record is not shown. `trash.ID` stands for an index that is to be removed (`deletions`).
 //!
 //! The omap of a record has the settings of the bucket.
 
@@ -30,7 +30,7 @@ const KNOWN_MAX: usize = 4096;
 const READS_MAX: usize = 16;
 const PAGE: u64 = 1000;
 /// The attribute of a record that says which bucket has the name.
-const ID: &str = "id";
+pub const ID: &str = "id";
 
 /// A bucket that is in use.
 #[derive(Clone)]
@@ -58,11 +58,11 @@ impl Known {
 
 /// Finds buckets, and makes and deletes them.
 pub struct Buckets {
-    store: Arc<Store>,
+    pub store: Arc<Store>,
     known: Mutex<HashMap<String, Known>>,
 }
 
-fn failed(failure: Failure) -> S3Error {
+pub fn failed(failure: Failure) -> S3Error {
     errors::of_failure(&failure)
 }
 
@@ -145,11 +145,6 @@ impl Buckets {
         }
     }
 
-    /// The index of a bucket, of any user.
-    pub async fn index_of(&self, name: &str) -> Result<Option<Arc<Index>>, S3Error> {
-        Ok(self.find(name).await?.map(|bucket| bucket.index))
-    }
-
     /// The record of a bucket is no longer trusted.
     pub fn forget(&self, name: &str) {
         self.known.lock().expect("no code panics with it").remove(name);
@@ -187,25 +182,7 @@ impl Buckets {
         }
     }
 
-    /// Deletes an empty bucket.
-    pub async fn delete(&self, name: &str) -> S3Result<()> {
-        let bucket = self.open(name).await?;
-        self.abort_uploads_of_empty(&bucket).await?;
-        bucket.index.ask(Ask::Seal).await.map_err(|refusal| errors::of_refusal(&refusal))?;
-        let pools = self.store.existing().await?;
-        let id = &bucket.record.id;
-        pools.meta.write_full(format!("trash.{id}"), id.clone()).await.map_err(failed)?;
-        let request = pools.meta.object(record_name(name)).compare_xattr(ID, Compare::Equal, id.clone());
-        match pools.meta.run(request.remove()).await {
-            // Another gateway deleted it at the same time.
-            Err(failure) if failure.is_not_found() || failure.errno == errno::ECANCELED => {}
-            result => result.map(drop).map_err(failed)?,
-        }
-        self.forget(name);
-        self.unlist(pools, name, &bucket.record.owner).await
-    }
-
-    async fn unlist(&self, pools: &Pools, name: &str, user: &str) -> S3Result<()> {
+    pub async fn unlist(&self, pools: &Pools, name: &str, user: &str) -> S3Result<()> {
         let unlist = pools.meta.object(list_name(user)).omap_remove([Name::from(name)]);
         pools.meta.run(unlist).await.map(drop).map_err(failed)
     }
@@ -233,7 +210,7 @@ impl Buckets {
     }
 
     /// Open uploads do not keep a bucket from being deleted.
-    async fn abort_uploads_of_empty(&self, bucket: &OpenBucket) -> S3Result<()> {
+    pub async fn abort_uploads_of_empty(&self, bucket: &OpenBucket) -> S3Result<()> {
         let page = async |listed: Listed| {
             let request = PageRequest { max: 1000, listed, ..PageRequest::default() };
             match bucket.index.ask(Ask::Page(request)).await {
@@ -305,7 +282,7 @@ async fn read_bucket(pools: &Pools, name: &str) -> S3Result<Option<(Bucket, Buck
     Ok(Some((record, BucketConfig::decode(settings).map_err(errors::corrupt)?)))
 }
 
-fn record_name(bucket: &str) -> String {
+pub fn record_name(bucket: &str) -> String {
     format!("bucket.{bucket}")
 }
 fn list_name(user: &str) -> String {

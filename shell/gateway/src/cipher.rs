@@ -45,6 +45,7 @@ pub fn unwrap(with: &[u8; KEY_LEN], purpose: &[u8], wrapped: &[u8]) -> Result<[u
 }
 
 /// Encrypts and decrypts the body of one object, or the parts of one upload.
+#[derive(Clone)]
 pub struct Cipher {
     key: [u8; KEY_LEN],
 }

@@ -1,8 +1,9 @@
 //! Removes what no object has any more, in the background. Every gateway does, and all steps can be repeated.
 
 use crate::buckets::Buckets;
+use crate::deletions::is_deleted;
 use crate::driver::Index;
-use crate::store::{Pools, Store, now};
+use crate::store::{Pools, Store, now, read_record};
 use anyhow::Result;
 use nacre_rados::Failure;
 use nacre_s3::{Answer, Ask, Extent, Garbage, GarbageItem, LeafName, Tag, Upload, UploadReader};
@@ -42,11 +43,15 @@ async fn round(store: &Arc<Store>, buckets: &Buckets) -> Result<()> {
 /// Removes the garbage of a bucket, or what is left of a deleted one, by the name of its record.
 async fn of_bucket(store: &Arc<Store>, buckets: &Buckets, pools: &Pools, name: &str) -> Result<()> {
     if let Some(bucket) = name.strip_prefix("bucket.") {
-        if let Some(index) = buckets.index_of(bucket).await? {
-            of_index(store, pools, &index, now()).await?;
+        if let Some(bucket) = buckets.of_any_user(bucket).await? {
+            buckets.look_for_deletion(pools, &bucket).await?;
+            of_index(store, pools, &bucket.index, now()).await?;
         }
     } else if let Some(id) = name.strip_prefix("trash.") {
-        of_deleted(store, pools, id).await?;
+        let noted = read_record(&pools.meta, name).await?.unwrap_or_default();
+        if is_deleted(buckets, id, &noted).await? {
+            of_deleted(store, pools, id).await?;
+        }
     }
     Ok(())
 }

@@ -2,13 +2,15 @@
 //! serve the same buckets.
 //!
 //! `server` accepts connections, `tls` encrypts them, `service` maps S3's operations to the modules
-//! `buckets`, `objects`, `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver` runs the
-//! machine of a bucket's index, `store` is the cluster with its pools, `receive` and `send` carry bodies,
+//! `buckets`, `deletions`, `objects`, `listing` and `uploads`, which ask the machines of `nacre-s3`. `driver`
+//! runs the machine of a bucket's index, `store` is the cluster with its pools, `receive` and `send` carry
+//! bodies,
 //! `unread` ends those that nothing read, `counters` has what is counted, `users` finds keys, `settings` has
 //! what can be set on a bucket, `cors` lets pages of other sites in, `website` shows buckets as web sites,
 //! `versions`, `locks`, `object_tags` and `attributes` serve what their names say. `lifecycle` carries out
 //! the rules that `lifecycle_rules` takes from clients, `garbage` removes what is not needed any more, and
-//! `orphans` what gateways left that have ended, `expiry` objects that end at a time of their own.
+//! `classes` says in which pools data is, `orphans` removes what gateways left that have ended, `expiry`
+//! objects that end at a time of their own.
 //!
 //! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
 //! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
@@ -27,9 +29,11 @@ mod attributes;
 mod buckets;
 mod checksums;
 mod cipher;
+mod classes;
 mod console;
 mod cors;
 mod counters;
+mod deletions;
 mod domains;
 mod driver;
 mod encryption;

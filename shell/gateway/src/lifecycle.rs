@@ -4,18 +4,25 @@
 //! has. The omap of that object has the progress in each bucket, so that another gateway can go on. Nothing
 //! is wrong if two do: each removal holds only if its version is still as it was seen.
 
-use crate::buckets::{Buckets, OpenBucket, upload_of};
+use crate::buckets::{OpenBucket, upload_of};
+use crate::checksums::{Algorithm, Expected};
 use crate::expiry::Ended;
+use crate::objects::owner;
 use crate::orphans::{self, WINDOW};
-use crate::store::{Pools, Store, now};
+use crate::receive::{Incoming, receive};
+use crate::send::send;
+use crate::service::Core;
+use crate::store::{Pools, now};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use hyper::header::HeaderMap;
+use hyper::http::Extensions;
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
 use nacre_s3::{
-    Aged, Answer, Ask, Calendar, Change, Condition, Deletion, Entry, Expiry, Item, LifecycleRule, Listed,
-    LockView, PageRequest, Refusal, Upload,
+    Aged, Answer, Ask, Body, Calendar, Change, Condition, Deletion, Entry, Expiry, Item, KeySource,
+    LifecycleRule, Listed, LockView, Object, PageRequest, Refusal, Revision, Upload,
 };
 use nacre_wire::{from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -36,6 +43,8 @@ const PAGE: usize = 1000;
 const PAGES_MAX: usize = 10;
 /// Removals at the same time.
 const REMOVALS_MAX: usize = 32;
+/// Moves to other storage classes at the same time.
+const MOVES_MAX: usize = 2;
 /// Milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -44,10 +53,7 @@ type Progress = (u64, String);
 
 /// What the lifecycle of a gateway needs.
 pub struct Lifecycle {
-    pub store: Arc<Store>,
-    pub buckets: Arc<Buckets>,
-    /// How long the data of a removed object is kept.
-    pub grace: Duration,
+    pub core: Arc<Core>,
     /// The length of a day, if it is not one.
     pub short_day: Option<Duration>,
 }
@@ -78,13 +84,14 @@ impl Lifecycle {
     }
 
     async fn round(&self) -> Result<()> {
-        let Some(pools) = self.store.find_pools().await? else { return Ok(()) };
+        let Some(pools) = self.core.store.find_pools().await? else { return Ok(()) };
         loop {
             if !self.hold_lease(pools).await? {
                 return Ok(());
             }
             // What has ended does not wait for all buckets.
-            let ended = Ended { store: &self.store, buckets: &self.buckets, grace: self.grace };
+            let Core { store, buckets, grace, .. } = &*self.core;
+            let ended = Ended { store, buckets, grace: *grace };
             if let Err(e) = ended.round(pools).await {
                 tracing::warn!("objects that have ended are left for later: {e:#}");
             }
@@ -121,7 +128,7 @@ impl Lifecycle {
             return Ok(());
         }
         let begun = now();
-        orphans::sweep(&self.store, pools, self.window()).await?;
+        orphans::sweep(&self.core.store, pools, self.window()).await?;
         set_progress(pools, SWEEP, (begun, String::new())).await
     }
 
@@ -134,12 +141,12 @@ impl Lifecycle {
         if let Some(value) = &before {
             // One that cannot be read counts as none.
             let (holder, until) = from_slice::<(u64, u64)>(value).unwrap_or_default();
-            if holder != self.store.instance && until > now() {
+            if holder != self.core.store.instance && until > now() {
                 return Ok(false);
             }
         }
         let until = now() + u64::try_from(LEASE_TIME.as_millis()).unwrap_or(u64::MAX);
-        let lease = to_vec(&(self.store.instance, until));
+        let lease = to_vec(&(self.core.store.instance, until));
         let object = pools.meta.object(LEASE);
         let request = match before {
             None => object.create(true),
@@ -154,7 +161,7 @@ impl Lifecycle {
 
     /// Some pages of a bucket. Whether there are more.
     async fn turn(&self, pools: &Pools, name: &str) -> Result<bool> {
-        let Some(bucket) = self.buckets.of_any_user(name).await? else { return Ok(false) };
+        let Some(bucket) = self.core.buckets.of_any_user(name).await? else { return Ok(false) };
         if !bucket.config.lifecycle.iter().any(|rule| rule.is_enabled) {
             return Ok(false);
         }
@@ -230,9 +237,13 @@ impl Lifecycle {
             {
                 expired.extend(self.judge(bucket, line));
             }
-            let removals = stream::iter(expired).map(|one| self.carry_out(bucket, one));
-            let results: Vec<Result<()>> = removals.buffer_unordered(REMOVALS_MAX).collect().await;
-            results.into_iter().collect::<Result<Vec<()>>>()?;
+            // Moves need memory, of which clients need most.
+            let (moves, removals): (Vec<_>, Vec<_>) = expired.into_iter().partition(|it| it.rules.is_empty());
+            for (those, at_once) in [(removals, REMOVALS_MAX), (moves, MOVES_MAX)] {
+                let work = stream::iter(those).map(|one| self.carry_out(bucket, one));
+                let results: Vec<Result<()>> = work.buffer_unordered(at_once).collect().await;
+                results.into_iter().collect::<Result<Vec<()>>>()?;
+            }
             let Some(last) = page.items.last().filter(|_| page.is_truncated) else { return Ok(None) };
             if pages >= PAGES_MAX && !keys.complete.is_empty() {
                 return Ok(Some(keys.complete));
@@ -241,18 +252,21 @@ impl Lifecycle {
         }
     }
 
-    /// The rules that want something of a version.
+    /// What rules want of a version.
     fn judge(&self, bucket: &OpenBucket, line: Line) -> Option<Expired> {
         let aged =
             Aged { key: &line.key, entry: &line.entry, noncurrent: line.noncurrent, is_last: line.is_last };
         let calendar = self.calendar();
         let wants = |rule: &LifecycleRule| Some((rule.expiry(aged, calendar)?, rule.clone()));
-        let rules: Vec<_> = bucket.config.lifecycle.iter().filter_map(wants).collect();
-        (!rules.is_empty()).then_some(Expired { line, rules })
+        let moves = |rule: &LifecycleRule| Some((rule.transition(aged, calendar)?.to_owned(), rule.clone()));
+        let all = &bucket.config.lifecycle;
+        let rules: Vec<_> = all.iter().filter_map(wants).collect();
+        let moves: Vec<_> = all.iter().filter_map(moves).collect();
+        (!rules.is_empty() || !moves.is_empty()).then_some(Expired { line, rules, moves })
     }
 
     async fn carry_out(&self, bucket: &OpenBucket, expired: Expired) -> Result<()> {
-        let Expired { line: Line { key, entry, .. }, rules } = expired;
+        let Expired { line: Line { key, entry, .. }, rules, moves } = expired;
         let version = entry.version();
         let expiry = match rules.iter().find(|(_, rule)| rule.tags.is_empty()) {
             Some((expiry, _)) => *expiry,
@@ -262,9 +276,19 @@ impl Lifecycle {
                     Ok(Answer::Object(object)) => object,
                     other => return done(other),
                 };
-                match rules.iter().find(|(_, rule)| rule.fits_tags(&object.head.tags)) {
+                let fits = |rule: &LifecycleRule| rule.fits_tags(&object.head.tags);
+                match rules.iter().find(|(_, rule)| fits(rule)) {
                     Some((expiry, _)) => *expiry,
-                    None => return Ok(()),
+                    None => {
+                        let Some((class, _)) = moves.iter().find(|(_, rule)| fits(rule)) else {
+                            return Ok(());
+                        };
+                        // One that cannot be read must not keep others from their turn.
+                        if let Err(e) = self.move_to(bucket, key, *object, class).await {
+                            tracing::warn!("an object of {} is not moved: {e:#}", bucket.record.name);
+                        }
+                        return Ok(());
+                    }
                 }
             }
         };
@@ -276,10 +300,55 @@ impl Lifecycle {
             only_if_alone: expiry == Expiry::RemoveMarker,
             owner: bucket.record.owner.clone(),
             view: LockView { now: now(), bypass: false },
-            due: now() + u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
-            tag: self.store.new_tag(),
+            due: now() + self.core.grace_millis(),
+            tag: self.core.store.new_tag(),
         };
         done(bucket.index.ask(Ask::Change(Change::Delete(Box::new(deletion)))).await)
+    }
+
+    /// Moves a version to another storage class, if it is still the same then.
+    async fn move_to(&self, bucket: &OpenBucket, key: String, object: Object, class: &str) -> Result<()> {
+        let (core, store) = (&self.core, &self.core.store);
+        let Some(number) = store.class_number(class, false).await? else {
+            bail!("there is no storage class {class} any more");
+        };
+        let Object { entry, head } = object;
+        let (key, tag) = (Bytes::from(key), store.new_tag().in_class(number));
+        let (to, data) = match &head.body {
+            // The index has it, whatever the class.
+            Body::Inline(_) => (head.body.clone(), None),
+            // A client's key is kept nowhere: what is encrypted with one stays where it is.
+            Body::Data(_) if head.encryption.as_ref().is_some_and(|it| it.source == KeySource::Client) => {
+                return Ok(());
+            }
+            Body::Data(_) => {
+                let none = (HeaderMap::new(), Extensions::new());
+                let cipher = core.cipher(&head.encryption, &none.0, &none.1).await?;
+                let incoming = Incoming {
+                    stream: Some(send(store, &head.body, cipher.clone(), 0..entry.size)?),
+                    expected: Expected::none(Algorithm::Crc64Nvme),
+                    trailers: None,
+                    len: Some(entry.size),
+                    owner: owner(bucket, &key),
+                    may_inline: false,
+                    len_max: u64::MAX,
+                    cipher,
+                };
+                let received = receive(store, tag, incoming).await?;
+                (received.body, Some(received.data.hand_over()))
+            }
+        };
+        let due = now() + core.grace_millis();
+        let revision = Revision::Move { from: head.body, to, storage_class: class.to_owned(), due };
+        let revise = Change::Revise { key, version: Some(entry.version()), revision, tag };
+        let moved = bucket.index.ask(Ask::Change(revise)).await;
+        // A write that failed may have been carried out all the same.
+        if let (Err(refusal), Some(data)) = (&moved, data)
+            && !matches!(refusal, Refusal::Failed(_))
+        {
+            data.refused();
+        }
+        done(moved)
     }
 }
 
@@ -328,6 +397,8 @@ fn done(result: Result<Answer, Refusal>) -> Result<()> {
 struct Expired {
     line: Line,
     rules: Vec<(Expiry, LifecycleRule)>,
+    /// Storage classes that it is to get.
+    moves: Vec<(String, LifecycleRule)>,
 }
 
 /// A version among those of its key.

@@ -7,13 +7,14 @@ use crate::objects::timestamp;
 use crate::service::Core;
 use crate::settings::{OBJECT_TAGS_MAX, tag_set, tags_of_set};
 use hyper::StatusCode;
-use nacre_s3::{LifecycleRule, setting};
+use nacre_s3::{LifecycleRule, NoncurrentTransition, STANDARD, Transition, setting};
 use nacre_wire::to_vec;
 use s3s::dto::{
     self, AbortIncompleteMultipartUpload, DeleteBucketLifecycleInput, DeleteBucketLifecycleOutput,
     ExpirationStatus, GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
     LifecycleExpiration, LifecycleRuleAndOperator, LifecycleRuleFilter, NoncurrentVersionExpiration,
-    PutBucketLifecycleConfigurationInput, PutBucketLifecycleConfigurationOutput,
+    NoncurrentVersionTransition, PutBucketLifecycleConfigurationInput, PutBucketLifecycleConfigurationOutput,
+    TransitionStorageClass,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -28,6 +29,15 @@ impl Core {
         let rules: Vec<LifecycleRule> = rules.into_iter().map(rule_of_request).collect::<S3Result<_>>()?;
         if let Some(fault) = LifecycleRule::fault(&rules) {
             return Err(s3_error!(InvalidArgument, "{fault}"));
+        }
+        for class in rules.iter().flat_map(classes_of) {
+            if class.is_empty() || self.class_of(Some(class)).await.is_err() {
+                let name = if class.is_empty() { STANDARD } else { class };
+                return Err(s3_error!(
+                    InvalidArgument,
+                    "{name} is no storage class to which objects can move"
+                ));
+            }
         }
         self.buckets.set(&bucket, setting::LIFECYCLE, Some(to_vec(&rules))).await?;
         let pools = self.store.existing().await?;
@@ -62,10 +72,19 @@ impl Core {
     }
 }
 
+/// The storage classes that a rule names.
+fn classes_of(rule: &LifecycleRule) -> impl Iterator<Item = &str> {
+    let of_current = rule.transitions.iter().map(|it| it.class.as_str());
+    of_current.chain(rule.noncurrent_transitions.iter().map(|it| it.class.as_str()))
+}
+
+/// The name of a storage class; empty for STANDARD.
+fn class_name(class: Option<TransitionStorageClass>) -> S3Result<String> {
+    let class = class.ok_or_else(|| s3_error!(MalformedXML, "a transition has a storage class"))?;
+    Ok(class.as_str().to_owned()).map(|name| if name == STANDARD { String::new() } else { name })
+}
+
 fn rule_of_request(rule: dto::LifecycleRule) -> S3Result<LifecycleRule> {
-    if rule.transitions.is_some() || rule.noncurrent_version_transitions.is_some() {
-        return Err(s3_error!(NotImplemented, "transitions between storage classes are not supported"));
-    }
     let is_enabled = match rule.status.as_str() {
         "Enabled" => true,
         "Disabled" => false,
@@ -93,6 +112,20 @@ fn rule_of_request(rule: dto::LifecycleRule) -> S3Result<LifecycleRule> {
         (prefix, tags) = (all.prefix, all.tags.unwrap_or_default());
         (over, under) = (all.object_size_greater_than, all.object_size_less_than);
     }
+    let transitions = rule.transitions.unwrap_or_default().into_iter().map(|it| {
+        let class = class_name(it.storage_class)?;
+        Ok(Transition { days: count(it.days)?, date: it.date.as_ref().map(millis), class })
+    });
+    let noncurrent_transitions =
+        rule.noncurrent_version_transitions.unwrap_or_default().into_iter().map(|it| {
+            let missing = || s3_error!(MalformedXML, "a NoncurrentVersionTransition has NoncurrentDays");
+            let days = count(it.noncurrent_days)?.ok_or_else(missing)?;
+            Ok(NoncurrentTransition {
+                days,
+                newer: count(it.newer_noncurrent_versions)?,
+                class: class_name(it.storage_class)?,
+            })
+        });
     let expiration = rule.expiration.unwrap_or_default();
     let noncurrent = rule.noncurrent_version_expiration.unwrap_or_default();
     let abort = rule.abort_incomplete_multipart_upload.and_then(|abort| abort.days_after_initiation);
@@ -110,6 +143,8 @@ fn rule_of_request(rule: dto::LifecycleRule) -> S3Result<LifecycleRule> {
         newer_noncurrent: count(noncurrent.newer_noncurrent_versions)?,
         abort_days: count(abort)?,
         has_old_form,
+        transitions: transitions.collect::<S3Result<_>>()?,
+        noncurrent_transitions: noncurrent_transitions.collect::<S3Result<_>>()?,
     })
 }
 
@@ -141,6 +176,18 @@ fn rule_of_answer(rule: &LifecycleRule) -> dto::LifecycleRule {
             ..LifecycleRuleFilter::default()
         },
     };
+    let transition = |it: &Transition| dto::Transition {
+        date: it.date.map(timestamp),
+        days: it.days.and_then(number),
+        storage_class: Some(TransitionStorageClass::from(it.class.clone())),
+    };
+    let noncurrent = |it: &NoncurrentTransition| NoncurrentVersionTransition {
+        newer_noncurrent_versions: it.newer.and_then(number),
+        noncurrent_days: number(it.days),
+        storage_class: Some(TransitionStorageClass::from(it.class.clone())),
+    };
+    let transitions: Vec<_> = rule.transitions.iter().map(transition).collect();
+    let noncurrent_transitions: Vec<_> = rule.noncurrent_transitions.iter().map(noncurrent).collect();
     let expires = rule.days.is_some() || rule.date.is_some() || rule.expired_markers;
     dto::LifecycleRule {
         abort_incomplete_multipart_upload: rule
@@ -157,10 +204,10 @@ fn rule_of_answer(rule: &LifecycleRule) -> dto::LifecycleRule {
             newer_noncurrent_versions: rule.newer_noncurrent.and_then(number),
             noncurrent_days: number(days),
         }),
-        noncurrent_version_transitions: None,
+        noncurrent_version_transitions: Some(noncurrent_transitions).filter(|all| !all.is_empty()),
         prefix: rule.has_old_form.then(|| rule.prefix.clone()),
         status: ExpirationStatus::from_static(if rule.is_enabled { "Enabled" } else { "Disabled" }),
-        transitions: None,
+        transitions: Some(transitions).filter(|all| !all.is_empty()),
     }
 }
 
@@ -193,7 +240,20 @@ mod tests {
             ..LifecycleRuleFilter::default()
         };
         let one = LifecycleRuleFilter { prefix: Some(String::new()), ..LifecycleRuleFilter::default() };
-        for given in [rule(Some(all), None), rule(Some(one), None), rule(None, Some("p"))] {
+        let cold = Some(TransitionStorageClass::from_static("COLD"));
+        let transitions =
+            Some(vec![dto::Transition { date: None, days: Some(1), storage_class: cold.clone() }]);
+        let noncurrent = NoncurrentVersionTransition {
+            newer_noncurrent_versions: Some(2),
+            noncurrent_days: Some(3),
+            storage_class: cold,
+        };
+        let moving = dto::LifecycleRule {
+            transitions,
+            noncurrent_version_transitions: Some(vec![noncurrent]),
+            ..rule(None, Some("p"))
+        };
+        for given in [rule(Some(all), None), rule(Some(one), None), rule(None, Some("p")), moving] {
             let kept = rule_of_request(given.clone()).unwrap();
             assert!(rule_of_answer(&kept) == given, "{kept:?}");
         }
@@ -206,7 +266,8 @@ mod tests {
         assert!(rule_of_request(rule(Some(none.clone()), Some("p"))).is_err());
         let negative = LifecycleRuleFilter { object_size_less_than: Some(-1), ..none.clone() };
         assert!(rule_of_request(rule(Some(negative), None)).is_err());
-        let transition = dto::LifecycleRule { transitions: Some(Vec::new()), ..rule(Some(none), None) };
+        let without_class = vec![dto::Transition { date: None, days: Some(1), storage_class: None }];
+        let transition = dto::LifecycleRule { transitions: Some(without_class), ..rule(Some(none), None) };
         assert!(rule_of_request(transition).is_err());
     }
 }

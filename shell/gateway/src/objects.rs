@@ -3,6 +3,7 @@
 use crate::access::DeniedDeletes;
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
+use crate::classes::Chosen;
 use crate::encryption::{self, CopySealing, parts as sealed};
 use crate::errors;
 use crate::expiry::{self, expires_of};
@@ -25,7 +26,7 @@ use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
     DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, ETagCondition, GetObjectInput,
     GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectLockLegalHoldStatus, ObjectLockMode,
-    PutObjectInput, PutObjectOutput, Range, Timestamp,
+    PutObjectInput, PutObjectOutput, Range, StorageClass, Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use std::collections::BTreeMap;
@@ -234,6 +235,8 @@ macro_rules! describe {
         $output.metadata = metadata(head);
         $output.parts_count = $wanted.parts;
         $output.version_id = $bucket.version_text(entry.version());
+        $output.storage_class =
+            (!entry.storage_class.is_empty()).then(|| StorageClass::from(entry.storage_class.clone()));
         let lock = &head.lock;
         $output.object_lock_mode =
             lock.retention.as_ref().map(|held| ObjectLockMode::from_static(mode_text(held.mode)));
@@ -265,7 +268,8 @@ impl Core {
         let headers = kept_headers(&req.headers, metadata)?;
         let tags = tags_of_header(tagging.as_deref())?;
         let condition = condition(if_match, if_none_match);
-        let tag = self.store.new_tag();
+        let class = self.class_of(storage_class.as_ref().map(|class| class.as_str())).await?;
+        let tag = self.store.new_tag().in_class(class.number);
         let written = self.written_by(&req.headers, &req.extensions, &bucket).await?;
         let len = req.input.content_length.and_then(|len| u64::try_from(len).ok());
         let size = req.extensions.get::<FileSize>().copied().unwrap_or(FileSize::ANY);
@@ -286,13 +290,12 @@ impl Core {
             return Err(s3_error!(EntityTooSmall, "{message}"));
         }
         let admitted = self.quotas.grow(admitted, &bucket, &key, received.len).await?;
-        let storage_class = storage_class_of(storage_class.as_ref().map(|class| class.as_str()));
         let Written { owner, acl } = written;
         let mut told = HeaderMap::new();
         encryption::tell(&mut told, &encryption);
         let head = Head { headers, tags, lock, acl, encryption, ..Head::default() };
         let Made { entry, checksum, version } =
-            self.commit(&bucket, key, tag, received, head, owner, storage_class, condition).await?;
+            self.commit(&bucket, key, tag, received, head, owner, class.name, condition).await?;
         admitted.keep();
         let mut output = PutObjectOutput { e_tag: Some(etag(&entry.etag)), ..PutObjectOutput::default() };
         set_checksum!(output, &checksum);
@@ -576,10 +579,14 @@ impl Core {
         // A copy has no body that could be damaged on its way.
         let lock = lock.of_copy(&bucket)?;
         let algorithm = input.checksum_algorithm.as_ref().and_then(|given| Algorithm::parse(given.as_str()));
-        let storage_class = storage_class_of(class);
+        let Chosen { name: storage_class, number } = match class {
+            Some(class) if class == source.entry.storage_class => self.kept_class(class).await?,
+            class => self.class_of(class).await?,
+        };
         let admitted = self.quotas.admit(&bucket, Some(&key), source.entry.size).await?;
-        let tag = self.store.new_tag();
-        let keeps_bytes = keeps_encryption && algorithm.is_none();
+        let tag = self.store.new_tag().in_class(number);
+        let moves = storage_class != source.entry.storage_class;
+        let keeps_bytes = keeps_encryption && algorithm.is_none() && !moves;
         let keeps_data = is_replaced && keeps_bytes;
         let is_inline = matches!(source.head.body, Body::Inline(_)) && keeps_bytes;
         let mut told = HeaderMap::new();
@@ -665,9 +672,4 @@ pub fn made_version(versioning: Versioning, answer: &Answer) -> Option<String> {
 /// Says of data in the pool which object it is for.
 pub fn owner(bucket: &OpenBucket, key: &[u8]) -> String {
     format!("{}/{}", bucket.record.id, String::from_utf8_lossy(key))
-}
-
-/// Empty for STANDARD.
-pub fn storage_class_of(class: Option<&str>) -> String {
-    class.filter(|class| *class != "STANDARD").unwrap_or_default().to_owned()
 }

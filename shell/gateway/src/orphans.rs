@@ -117,19 +117,22 @@ pub async fn sweep(store: &Store, pools: &Pools, window: Duration) -> Result<()>
     let ended = seen.iter().filter(|(instance, (last, is_done))| !is_done && has_ended(**instance, *last));
     let mut looked_at: BTreeMap<u64, bool> = ended.map(|(instance, _)| (*instance, true)).collect();
     let mut unknown = BTreeMap::new();
-    let mut names = pools.data.objects();
-    while let Some(entry) = names.next().await? {
-        let Some((tag, stripe)) = stripe_of(&entry.name.to_string()) else { continue };
-        if !seen.contains_key(&tag.instance) {
-            // It may have been started a moment ago.
-            unknown.insert(tag.instance, (begun, false));
-        }
-        let Some(is_good) = looked_at.get_mut(&tag.instance).filter(|_| stripe < OWNED) else { continue };
-        match sweep.look_at(tag, stripe).await {
-            Ok(is_done) => *is_good &= is_done,
-            Err(e) => {
-                tracing::warn!("cannot say whether {} is in use: {e:#}", object_name(tag, stripe));
-                *is_good = false;
+    for pool in store.data_pools(pools).await? {
+        let mut names = pool.objects();
+        while let Some(entry) = names.next().await? {
+            let Some((tag, stripe)) = stripe_of(&entry.name.to_string()) else { continue };
+            if !seen.contains_key(&tag.instance) {
+                // It may have been started a moment ago.
+                unknown.insert(tag.instance, (begun, false));
+            }
+            let looked = looked_at.get_mut(&tag.instance).filter(|_| stripe < OWNED);
+            let Some(is_good) = looked else { continue };
+            match sweep.look_at(tag, stripe).await {
+                Ok(is_done) => *is_good &= is_done,
+                Err(e) => {
+                    tracing::warn!("cannot say whether {} is in use: {e:#}", object_name(tag, stripe));
+                    *is_good = false;
+                }
             }
         }
     }
@@ -169,11 +172,11 @@ impl Sweep<'_> {
         if stripe > 0 && self.is_there(tag, 0).await? {
             return Ok(true);
         }
-        let (attributes, stat) =
-            match (self.pools.data.xattrs(&*name).await, self.pools.data.stat(&*name).await) {
-                (Err(failure), _) | (_, Err(failure)) if failure.is_not_found() => return Ok(true),
-                (attributes, stat) => (attributes?, stat?),
-            };
+        let data = self.store.data_pool(tag).await?;
+        let (attributes, stat) = match (data.xattrs(&*name).await, data.stat(&*name).await) {
+            (Err(failure), _) | (_, Err(failure)) if failure.is_not_found() => return Ok(true),
+            (attributes, stat) => (attributes?, stat?),
+        };
         if u64::from(stat.mtime.sec) * 1000 > self.old {
             return Ok(false);
         }
@@ -188,7 +191,7 @@ impl Sweep<'_> {
     }
 
     async fn is_there(&self, tag: Tag, stripe: u64) -> Result<bool> {
-        match self.pools.data.stat(object_name(tag, stripe)).await {
+        match self.store.data_pool(tag).await?.stat(object_name(tag, stripe)).await {
             Err(failure) if failure.is_not_found() => Ok(false),
             stat => Ok(stat.map(|_| true)?),
         }
@@ -273,9 +276,10 @@ impl Sweep<'_> {
 
     /// Removes all stripes. The first goes last, since it says whose data it is.
     async fn remove(&self, tag: Tag) -> Result<()> {
+        let data = self.store.data_pool(tag).await?;
         let (mut stripe, mut missing) = (1, 0);
         while missing < MISSING_MAX {
-            match self.pools.data.remove(object_name(tag, stripe)).await {
+            match data.remove(object_name(tag, stripe)).await {
                 Err(failure) if failure.is_not_found() => missing += 1,
                 result => {
                     result?;
@@ -284,7 +288,7 @@ impl Sweep<'_> {
             }
             stripe += 1;
         }
-        match self.pools.data.remove(object_name(tag, 0)).await {
+        match data.remove(object_name(tag, 0)).await {
             Err(failure) if failure.errno != errno::ENOENT => Err(failure.into()),
             _ => Ok(()),
         }

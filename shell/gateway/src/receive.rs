@@ -8,6 +8,7 @@ use crate::store::Store;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use hyper::StatusCode;
+use nacre_rados::Pool;
 use nacre_s3::{Body, Checksum, Extent, INLINE_MAX, STRIPE, Tag, object_name};
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
@@ -168,7 +169,8 @@ fn bad_body(error: &s3s::StdError) -> S3Error {
 
 /// Writes the stripes of one body.
 struct StripeWriter {
-    store: Arc<Store>,
+    /// The pool of the tag's storage class.
+    pool: Pool,
     tag: Tag,
     owner: String,
     next: u64,
@@ -194,9 +196,9 @@ impl StripeWriter {
         // As if all were there, so that an abandoned body leaves no stripe.
         let extent = Extent { tag, len: 0 };
         let data = NewData { store: store.clone(), extent: Some(extent) };
-        let (store, owner) = (store.clone(), owner.to_owned());
-        let writes = JoinSet::new();
-        Ok(StripeWriter { store, tag, owner, next: 0, writes, data, cipher, _memory: memory })
+        let pool = store.data_pool(tag).await.map_err(|failure| errors::of_failure(&failure))?;
+        let (owner, writes) = (owner.to_owned(), JoinSet::new());
+        Ok(StripeWriter { pool, tag, owner, next: 0, writes, data, cipher, _memory: memory })
     }
 
     async fn write(&mut self, stripe: Bytes) -> S3Result<()> {
@@ -210,7 +212,7 @@ impl StripeWriter {
         while self.writes.len() > before {
             self.join().await?;
         }
-        let data = self.store.existing().await?.data.clone();
+        let data = self.pool.clone();
         let stripe = match &self.cipher {
             Some(cipher) => cipher.seal(number, &stripe).into(),
             None => stripe,

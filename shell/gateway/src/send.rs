@@ -2,9 +2,10 @@
 
 use crate::cipher::Cipher;
 use crate::errors;
-use crate::store::{Pools, Store};
+use crate::store::Store;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
+use nacre_rados::Pool;
 use nacre_s3::{Body, Chunks, Span, chunks, object_name, spans};
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
@@ -58,7 +59,7 @@ pub fn pieces(pieces: mpsc::Receiver<Result<Bytes, StdError>>, left: u64) -> Str
 
 /// A part of a stripe, of which all is within one write.
 async fn piece(
-    pools: &Pools,
+    data: &Pool,
     cipher: Option<&Cipher>,
     span: &Span,
     at: u64,
@@ -66,10 +67,10 @@ async fn piece(
 ) -> Result<Bytes, StdError> {
     let name = object_name(span.tag, span.stripe);
     let plain = match cipher {
-        None => pools.data.read(name, at, len).await?,
+        None => data.read(name, at, len).await?,
         Some(cipher) => {
             let Chunks { first, stored, skip } = chunks(at, len);
-            let sealed = pools.data.read(name, stored.start, stored.end - stored.start).await?;
+            let sealed = data.read(name, stored.start, stored.end - stored.start).await?;
             let mut plain = Bytes::from(cipher.of_write(span.tag).open(span.stripe, first, &sealed)?);
             // A piece that is too short is found below.
             let _ = plain.split_to((skip as usize).min(plain.len()));
@@ -92,8 +93,8 @@ async fn read(
         async move {
             // Pieces wait for memory in their order, so the first in line never waits for one behind it.
             let memory = store.memory.clone().acquire_owned().await?;
-            let pools = store.find_pools().await?.ok_or("the pools are gone")?;
-            let plain = piece(pools, cipher, &span, at, len).await.inspect_err(|e| {
+            let data = store.data_pool(span.tag).await?;
+            let plain = piece(&data, cipher, &span, at, len).await.inspect_err(|e| {
                 tracing::warn!("cannot read {}: {e}", object_name(span.tag, span.stripe));
             })?;
             Ok((plain, memory))

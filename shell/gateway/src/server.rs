@@ -153,14 +153,7 @@ impl Gateway {
         let users = Arc::new(users);
         let buckets = Arc::new(Buckets::new(store.clone()));
         let collector = tokio::spawn(collect(store.clone(), buckets.clone(), options.grace));
-        let lifecycle = Lifecycle {
-            store: store.clone(),
-            buckets: buckets.clone(),
-            grace: options.grace,
-            short_day: options.lifecycle_day,
-        };
-        let seen = tokio::spawn(be_seen(store.clone(), lifecycle.window()));
-        let mut background = vec![collector, tokio::spawn(lifecycle.run()), seen];
+        let mut background = vec![collector];
         background.extend(tls.clone().map(|tls| tokio::spawn(tls.watch())));
         let domains = Domains::new(&options.domains).map_err(anyhow::Error::msg)?;
         let sites = Sites(Domains::new(&options.website_domains).map_err(anyhow::Error::msg)?);
@@ -186,6 +179,9 @@ impl Gateway {
         };
         let region: Arc<str> = options.region.into();
         let core = Arc::new(core);
+        let lifecycle = Lifecycle { core: core.clone(), short_day: options.lifecycle_day };
+        background.push(tokio::spawn(be_seen(core.store.clone(), lifecycle.window())));
+        background.push(tokio::spawn(lifecycle.run()));
         let swift = Arc::new(Swift::new(core.clone(), access.clone()));
         let post_forms = PostForms { core: core.clone(), access: access.clone() };
         let mut builder = S3ServiceBuilder::new(Service(core));

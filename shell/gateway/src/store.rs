@@ -3,6 +3,7 @@
 //! The pools are made when the first user or bucket needs them, so that a gateway that is not used leaves
 //! nothing behind.
 
+use crate::classes::Classes;
 use crate::errors;
 use nacre_base::Name;
 use nacre_rados::{Failure, Pool, RadosClient};
@@ -32,6 +33,8 @@ pub struct Store {
     last_sequence: AtomicU64,
     /// Memory for bodies, in units of a mebibyte.
     pub memory: Arc<Semaphore>,
+    /// The pools of storage classes.
+    pub classes: Classes,
 }
 
 /// The pools of all gateways of a cluster.
@@ -52,6 +55,7 @@ impl Store {
             instance: uuid::Uuid::new_v4().as_u64_pair().0,
             last_sequence: AtomicU64::new(0),
             memory,
+            classes: Classes::default(),
         }
     }
 
@@ -113,11 +117,15 @@ impl Store {
 
     /// Removes data that no object has.
     pub async fn remove_data(&self, extents: &[Extent]) -> Result<(), Failure> {
-        let Some(pools) = self.find_pools().await? else { return Ok(()) };
         for extent in extents {
+            let data = match self.data_pool(extent.tag).await {
+                // It went with its pool.
+                Err(failure) if failure.is_not_found() => continue,
+                data => data?,
+            };
             // The first stripe says whose data it is, and goes last.
             for stripe in (0..stripes(extent)).rev() {
-                match pools.data.remove(object_name(extent.tag, stripe)).await {
+                match data.remove(object_name(extent.tag, stripe)).await {
                     Err(failure) if !failure.is_not_found() => return Err(failure),
                     _ => {}
                 }

@@ -11,8 +11,7 @@ use crate::expiry::expires_of;
 use crate::listing::{Names, page_size};
 use crate::locks::AskedLock;
 use crate::objects::{
-    PUT_MAX, condition, etag, kept_headers, key_of, made_version, owner, storage_class_of, tags_of_header,
-    timestamp,
+    PUT_MAX, condition, etag, kept_headers, key_of, made_version, owner, tags_of_header, timestamp,
 };
 use crate::policies::Written;
 use crate::receive::{Incoming, Received, receive};
@@ -114,7 +113,10 @@ impl Core {
             initiated: now(),
             headers: kept_headers(&req.headers, input.metadata)?,
             tags: tags_of_header(input.tagging.as_deref())?,
-            storage_class: storage_class_of(input.storage_class.as_ref().map(|class| class.as_str())),
+            storage_class: self
+                .class_of(input.storage_class.as_ref().map(|class| class.as_str()))
+                .await?
+                .name,
             checksum: algorithm.unwrap_or(Algorithm::Crc64Nvme).name().to_owned(),
             is_full_object,
             bucket: bucket.record.id.clone(),
@@ -162,9 +164,11 @@ impl Core {
     }
 
     /// Receives a part and adds it to its upload.
-    async fn add_part(&self, id: Tag, number: u32, incoming: Incoming) -> S3Result<Part> {
+    async fn add_part(&self, upload: &Upload, id: Tag, number: u32, incoming: Incoming) -> S3Result<Part> {
         let index = &self.store.existing().await?.index;
-        let tag = self.store.new_tag();
+        // The upload may have been begun before the class was retired.
+        let class = self.kept_class(&upload.storage_class).await?;
+        let tag = self.store.new_tag().in_class(class.number);
         let Received { len, md5, checksum, data, .. } = receive(&self.store, tag, incoming).await?;
         let part = Part { tag, size: len, mtime: now(), etag: hex(&md5), checksum: Some(checksum) };
         let data = data.hand_over();
@@ -223,7 +227,7 @@ impl Core {
             len_max: PUT_MAX,
             cipher,
         };
-        let part = self.add_part(id, number, incoming).await?;
+        let part = self.add_part(&upload, id, number, incoming).await?;
         let mut output = UploadPartOutput { e_tag: Some(etag(&part.etag)), ..UploadPartOutput::default() };
         set_checksum!(output, &part.checksum);
         let mut told = HeaderMap::new();
@@ -289,7 +293,7 @@ impl Core {
             len_max: PUT_MAX,
             cipher,
         };
-        let part = self.add_part(id, number, incoming).await?;
+        let part = self.add_part(&upload, id, number, incoming).await?;
         let mut told = HeaderMap::new();
         encryption::tell(&mut told, &upload.encryption);
         let mut result = CopyPartResult {
@@ -486,7 +490,7 @@ impl Core {
             part_number_marker: input.part_number_marker,
             parts: Some(parts.collect()),
             owner: Some(Owner { display_name: Some(owner.clone()), id: Some(owner) }),
-            storage_class: Some(s3s::dto::StorageClass::from_static("STANDARD")),
+            storage_class: Some(shown_class(&state.upload)),
             ..ListPartsOutput::default()
         }))
     }
@@ -521,12 +525,13 @@ impl Core {
             };
             let (key, id) = upload_of(name).ok_or_else(|| errors::corrupt("an upload without an id"))?;
             let upload: Upload = from_slice(value).map_err(errors::corrupt)?;
+            let storage_class = Some(shown_class(&upload));
             let owner = Owner { display_name: Some(upload.owner.clone()), id: Some(upload.owner) };
             uploads.push(MultipartUpload {
                 initiated: Some(timestamp(upload.initiated)),
                 key: Some(names.write(&key)),
                 owner: Some(owner),
-                storage_class: Some(s3s::dto::StorageClass::from_static("STANDARD")),
+                storage_class,
                 upload_id: Some(id.to_string()),
                 ..MultipartUpload::default()
             });
@@ -560,6 +565,13 @@ impl Core {
             uploads: Some(uploads),
             ..ListMultipartUploadsOutput::default()
         }))
+    }
+}
+
+fn shown_class(upload: &Upload) -> s3s::dto::StorageClass {
+    match upload.storage_class.as_str() {
+        "" => s3s::dto::StorageClass::from_static(nacre_s3::STANDARD),
+        class => s3s::dto::StorageClass::from(class.to_owned()),
     }
 }
 

@@ -9,7 +9,7 @@ use nacre_s3::website::{RoutingRule, Target, Website};
 use nacre_s3::{
     Aged, Body, Bucket, BucketConfig, BucketEncryption, Calendar, Checksum, CorsRequest, CorsRule, Counters,
     Encryption, Entry, Extent, Garbage, Head, History, KeySource, LifecycleRule, Lock, LockMode, LockRule,
-    OldVersion, Part, Period, Retention, Tag, Upload, User, Versioning,
+    OldVersion, Part, Period, Retention, StorageClass, Tag, Transition, Upload, User, Versioning,
 };
 use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ fn decode_website(bytes: &[u8]) {
 }
 
 /// The decoders, in the order of the first byte of an input.
-const VALUES: [fn(&[u8]); 14] = [
+const VALUES: [fn(&[u8]); 15] = [
     decode::<Entry>,
     decode::<Head>,
     decode::<Counters>,
@@ -54,6 +54,7 @@ const VALUES: [fn(&[u8]); 14] = [
     decode::<User>,
     decode::<BucketEncryption>,
     decode_website,
+    decode::<StorageClass>,
 ];
 
 /// What decodes also becomes a policy, or is refused.
@@ -162,6 +163,7 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         ),
         seed(11, &User { id: "u".into(), swift_metadata: text("temp-url-key"), ..User::default() }),
         seed(13, &website()),
+        seed(14, &StorageClass { name: "COLD".into(), pool: "cold".into(), is_retired: true }),
         seed(12, &BucketEncryption { source: KeySource::Gateways, name: String::new() }),
     ]
 }
@@ -182,6 +184,7 @@ pub fn settings_seeds() -> Vec<Vec<u8>> {
         days: Some(3),
         noncurrent_days: Some(4),
         newer_noncurrent: Some(2),
+        transitions: vec![Transition { days: Some(1), date: None, class: "COLD".into() }],
         ..LifecycleRule::default()
     };
     let config = BucketConfig {
@@ -211,7 +214,7 @@ pub fn settings(input: &[u8]) {
         for noncurrent in [None, Some((u64::MAX, 3))] {
             let version = Aged { key: "key", entry: &entry, noncurrent, is_last: true };
             for rule in &config.lifecycle {
-                let _ = rule.expiry(version, calendar);
+                let _ = (rule.expiry(version, calendar), rule.transition(version, calendar));
             }
         }
     }

@@ -193,18 +193,23 @@ fn bodies_are_kept_in_an_erasure_coded_pool() {
 fn one_of_many_conditional_puts_through_two_gateways_succeeds() {
     let c = Cluster::up_with(&["--s3"]).unwrap();
     // The second one also lets users of Keystone in.
-    let keystone = Keystone::start(&c).unwrap();
-    let password = c.folder().join("password");
-    std::fs::write(&password, "swiftpw\n").unwrap();
-    let password = password.display().to_string();
-    let options = ["--keystone-url", &keystone.endpoint, "--keystone-admin-password-file", &password];
-    let second = Gateway::start_with(&c, &options).unwrap();
+    let keystone = Keystone::start(&c, "keystone_stand_in.py").unwrap();
+    let second = keystone.gateway(&c).unwrap();
     succeed(python(&c, "s3_race.py").unwrap().arg(&second.endpoint)).unwrap();
-    let mut users = python(&c, "keystone.py").unwrap();
-    succeed(users.args([&second.endpoint, &keystone.endpoint]).arg(&keystone.made)).unwrap();
+    keystone.use_it(&c, &second).unwrap();
 }
 
-/// What stands in for Keystone, on a port of its own.
+/// The same users of Keystone itself: `cargo xtask soak keystone` runs it.
+#[test]
+#[ignore = "starts Keystone, which takes half a minute and packages of its own"]
+fn users_of_keystone_itself_are_let_in() {
+    let c = Cluster::up_with(&["--s3"]).unwrap();
+    let keystone = Keystone::start(&c, "keystone_real.py").unwrap();
+    let gateway = keystone.gateway(&c).unwrap();
+    keystone.use_it(&c, &gateway).unwrap();
+}
+
+/// Keystone or what stands in for it, on a port of its own.
 struct Keystone {
     process: Child,
     endpoint: String,
@@ -213,17 +218,32 @@ struct Keystone {
 }
 
 impl Keystone {
-    fn start(c: &Cluster) -> Result<Keystone> {
+    fn start(c: &Cluster, script: &str) -> Result<Keystone> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let made = c.folder().join("keystone.json");
         let mut command = Command::new("/usr/bin/python3");
-        command.arg(scripts().join("keystone_stand_in.py")).arg(port.to_string()).arg(&made);
+        command.arg(scripts().join(script)).arg(port.to_string()).arg(&made);
         let endpoint = format!("http://127.0.0.1:{port}");
         let keystone = Keystone { process: command.spawn()?, endpoint, made };
-        wait_until("the stand-in for Keystone", Duration::from_secs(60), || {
+        wait_until("Keystone to have its users", Duration::from_secs(180), || {
             Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && keystone.made.exists())
         })?;
         Ok(keystone)
+    }
+
+    /// A gateway that lets its users in.
+    fn gateway(&self, c: &Cluster) -> Result<Gateway> {
+        let password = c.folder().join("password");
+        std::fs::write(&password, "swiftpw\n")?;
+        let password = password.display().to_string();
+        let options = ["--keystone-url", &self.endpoint, "--keystone-admin-password-file", &password];
+        Gateway::start_with(c, &options)
+    }
+
+    fn use_it(&self, c: &Cluster, gateway: &Gateway) -> Result<()> {
+        let mut users = python(c, "keystone.py")?;
+        succeed(users.args([&gateway.endpoint, &self.endpoint]).arg(&self.made))?;
+        Ok(())
     }
 }
 
@@ -260,9 +280,16 @@ fn garbage_is_gone_after_the_grace_period() {
     let keys = "AWS_ACCESS_KEY_ID=one\nAWS_SECRET_ACCESS_KEY=two\n";
     std::fs::write(c.folder().join("s3.env"), keys).unwrap();
     let gateway = Gateway::start_with(&c, &["--grace", "2", "--lc-debug-interval", "1"]).unwrap();
+    // A storage class whose pool is erasure-coded.
+    c.run("ceph osd erasure-code-profile set cold k=2 m=1 crush-failure-domain=osd").unwrap();
+    c.run("ceph osd pool create cold 8 8 erasure cold").unwrap();
+    let mut add = Command::new(nacre_binary());
+    add.args(["s3", "placement", "add", "--storage-class", "COLD", "--data-pool", "cold", "--data"]);
+    let classes = succeed(add.arg(c.folder())).unwrap();
+    assert!(classes.contains("\"COLD\""), "{classes}");
     let mut steps = python(&c, "s3_garbage.py").unwrap();
     succeed(steps.env("AWS_ENDPOINT_URL", &gateway.endpoint)).unwrap();
-    for pool in ["s3.data", "s3.index"] {
+    for pool in ["s3.data", "s3.index", "cold"] {
         let is_empty = || Ok(c.run(&format!("rados -p {pool} ls"))?.is_empty());
         wait_until(&format!("{pool} to be empty"), Duration::from_secs(60), is_empty).unwrap();
     }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 /// The most rules of a bucket.
 const RULES_MAX: usize = 1000;
+/// The most transitions of a rule.
+const TRANSITIONS_MAX: usize = 100;
 
 /// One rule of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub struct LifecycleRule {
     pub abort_days: Option<u32>,
     /// The prefix was given in the form that comes without a filter.
     pub has_old_form: bool,
+    /// When current versions get another storage class.
+    pub transitions: Vec<Transition>,
+    /// The same for versions that are not current any more.
+    pub noncurrent_transitions: Vec<NoncurrentTransition>,
 }
 versioned_fields!(
     LifecycleRule,
@@ -51,8 +57,28 @@ versioned_fields!(
     noncurrent_days,
     newer_noncurrent,
     abort_days,
-    has_old_form
+    has_old_form; later transitions, noncurrent_transitions
 );
+
+/// When current versions get another storage class: after days, or at a date.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transition {
+    pub days: Option<u32>,
+    /// Milliseconds since 1970.
+    pub date: Option<u64>,
+    pub class: String,
+}
+versioned_fields!(Transition, "s3 transition", days, date, class);
+
+/// When versions that are not current any more get another storage class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoncurrentTransition {
+    pub days: u32,
+    /// So many of them stay as they are.
+    pub newer: Option<u32>,
+    pub class: String,
+}
+versioned_fields!(NoncurrentTransition, "s3 noncurrent transition", days, newer, class);
 
 /// What the time is, and how long a day.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +148,8 @@ impl LifecycleRule {
 
     fn own_fault(&self) -> Option<&'static str> {
         let days = [self.days, self.noncurrent_days, self.abort_days];
-        let acts = self.date.is_some() || self.expired_markers || days.iter().any(Option::is_some);
+        let moves = !self.transitions.is_empty() || !self.noncurrent_transitions.is_empty();
+        let acts = moves || self.date.is_some() || self.expired_markers || days.iter().any(Option::is_some);
         let has_filter = !self.tags.is_empty() || self.size_over.is_some() || self.size_under.is_some();
         if !acts {
             return Some("At least one action needs to be specified in a rule");
@@ -132,6 +159,21 @@ impl LifecycleRule {
         }
         if self.date.is_some_and(|date| !date.is_multiple_of(DAY)) {
             return Some("'Date' must be at midnight GMT");
+        }
+        if self.transitions.len() > TRANSITIONS_MAX || self.noncurrent_transitions.len() > TRANSITIONS_MAX {
+            return Some("a rule has too many transitions");
+        }
+        if self.transitions.iter().any(|it| it.days.is_some() == it.date.is_some()) {
+            return Some("a Transition action has one of Days and Date");
+        }
+        if self.transitions.iter().any(|it| it.date.is_some_and(|date| !date.is_multiple_of(DAY))) {
+            return Some("'Date' must be at midnight GMT");
+        }
+        let latest = self.transitions.iter().filter_map(|it| it.days).max();
+        if let (Some(latest), Some(days)) = (latest, self.days)
+            && latest >= days
+        {
+            return Some("'Days' in the Expiration action must be greater than in the Transition action");
         }
         let of_current = [self.days.is_some(), self.date.is_some(), self.expired_markers];
         if of_current.into_iter().filter(|is| *is).count() > 1 {
@@ -179,6 +221,33 @@ impl LifecycleRule {
         }
         let date_is_past = self.date.is_some_and(|date| date <= calendar.now);
         (days_are_over || date_is_past).then_some(Expiry::Delete)
+    }
+
+    /// The storage class that the rule gives a version, if the version has the tags that it names; none if it
+    /// has that class already.
+    pub fn transition(&self, version: Aged<'_>, calendar: Calendar) -> Option<&str> {
+        let Aged { key, entry, noncurrent, .. } = version;
+        if !self.is_enabled || entry.is_marker || !key.starts_with(&self.prefix) || !self.fits_size(entry) {
+            return None;
+        }
+        // Of several, the one that comes last.
+        let class = match noncurrent {
+            None => {
+                let is_due = |it: &&Transition| {
+                    it.days.is_some_and(|days| calendar.is_over(entry.mtime, days))
+                        || it.date.is_some_and(|date| date <= calendar.now)
+                };
+                let last = self.transitions.iter().filter(is_due).max_by_key(|it| (it.days, it.date));
+                &last?.class
+            }
+            Some((since, newer)) => {
+                let is_due = |it: &&NoncurrentTransition| {
+                    calendar.is_over(since, it.days) && it.newer.is_none_or(|kept| newer >= kept)
+                };
+                &self.noncurrent_transitions.iter().filter(is_due).max_by_key(|it| it.days)?.class
+            }
+        };
+        (*class != entry.storage_class).then_some(class)
     }
 
     fn fits_size(&self, entry: &Entry) -> bool {
@@ -264,6 +333,34 @@ mod tests {
         assert_eq!(markers.expiry(with_others, at(1)), None);
         let sized = LifecycleRule { size_under: Some(9), ..days };
         assert_eq!(sized.expiry(current(&marker), at(3 * DAY)), None);
+    }
+
+    #[test]
+    fn storage_class_is_that_of_the_last_transition_that_is_due() {
+        let transition = |days, class: &str| Transition { days: Some(days), class: class.into(), date: None };
+        let transitions = vec![transition(3, "COLD"), transition(1, "COOL")];
+        let noncurrent = NoncurrentTransition { days: 2, newer: Some(1), class: "COLD".into() };
+        let rule = LifecycleRule { transitions, noncurrent_transitions: vec![noncurrent], ..rule() };
+        assert_eq!(LifecycleRule::fault(std::slice::from_ref(&rule)), None);
+        let entry = entry(0, 5);
+        assert_eq!(rule.transition(current(&entry), at(DAY - 1)), None);
+        assert_eq!(rule.transition(current(&entry), at(DAY)), Some("COOL"));
+        assert_eq!(rule.transition(current(&entry), at(3 * DAY)), Some("COLD"));
+        let cold = Entry { storage_class: "COLD".into(), ..entry.clone() };
+        assert_eq!(rule.transition(current(&cold), at(3 * DAY)), None);
+        let old = |newer| Aged { noncurrent: Some((0, newer)), ..current(&entry) };
+        assert_eq!(rule.transition(old(1), at(2 * DAY)), Some("COLD"));
+        assert_eq!((rule.transition(old(0), at(2 * DAY)), rule.transition(old(1), at(DAY))), (None, None));
+        let marker = Entry { is_marker: true, ..entry.clone() };
+        assert_eq!(rule.transition(current(&marker), at(9 * DAY)), None);
+        let both = Transition { date: Some(DAY), ..transition(1, "COLD") };
+        for bad in [
+            LifecycleRule { transitions: vec![both], ..rule.clone() },
+            LifecycleRule { transitions: vec![Transition::default()], ..rule.clone() },
+            LifecycleRule { days: Some(3), ..rule },
+        ] {
+            assert!(LifecycleRule::fault(std::slice::from_ref(&bad)).is_some(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::leaf::{
     Garbage, LeafRange, entry_key, garbage_key, head_key, history_key, old_head_key, old_key, upload_key,
 };
 use crate::lock::{LockView, Retention};
-use crate::record::{Body, Counters, Entry, Head, Object};
+use crate::record::{Body, Counters, Entry, Extent, Object};
 use crate::tag::Tag;
 use crate::version::{VersionId, Versioning};
 use bytes::Bytes;
@@ -58,13 +58,24 @@ pub struct Deletion {
 #[derive(Clone, Debug)]
 pub enum Revision {
     Tags(BTreeMap<String, String>),
-    Retention { new: Option<Retention>, view: LockView },
+    Retention {
+        new: Option<Retention>,
+        view: LockView,
+    },
     LegalHold(bool),
     Acl(Acl),
+    /// The same bytes at another place, in another storage class. `from` is the body that was copied: another
+    /// one is not replaced. The data of that one may be removed at `due`.
+    Move {
+        from: Body,
+        to: Body,
+        storage_class: String,
+        due: u64,
+    },
 }
 
 impl Revision {
-    fn apply(&self, head: &mut Head) -> Result<(), Refusal> {
+    fn apply(&self, Object { entry, head }: &mut Object) -> Result<(), Refusal> {
         match self {
             Revision::Tags(tags) => head.tags = tags.clone(),
             Revision::Retention { new, view } => {
@@ -75,8 +86,23 @@ impl Revision {
             }
             Revision::LegalHold(held) => head.lock.legal_hold = Some(*held),
             Revision::Acl(acl) => head.acl = acl.clone(),
+            Revision::Move { from, to, storage_class, .. } => {
+                if head.body != *from {
+                    return Err(Refusal::PreconditionFailed);
+                }
+                head.body = to.clone();
+                entry.storage_class.clone_from(storage_class);
+            }
         }
         Ok(())
+    }
+
+    /// Data that is not needed any more, and when it may be removed.
+    fn unused(&self) -> (&[Extent], u64) {
+        match self {
+            Revision::Move { from, due, .. } => (from.extents(), *due),
+            _ => (&[], 0),
+        }
     }
 }
 
@@ -207,10 +233,19 @@ impl Change {
             Change::Revise { version, revision, tag, .. } => {
                 let mut versions = Versions::load(key, cells)?;
                 let (place, mut object) = find_object(&versions, *version)?;
-                revision.apply(&mut object.head)?;
+                revision.apply(&mut object)?;
+                if !object.is_whole() {
+                    return Err(Stop::Refuse(Refusal::Corrupt("a body of another size".into())));
+                }
                 let answer = Answer::Revised { version: object.entry.version() };
                 versions.revise(place, object)?;
-                (versions.finish(range, *tag, 0), answer)
+                let (unused, due) = revision.unused();
+                let mut edit = versions.finish(range, *tag, due);
+                if !unused.is_empty() {
+                    let garbage = Garbage::Data(unused.to_vec());
+                    edit.set.insert(garbage_key(due, *tag), to_vec(&garbage).into());
+                }
+                (edit, answer)
             }
             Change::AddUpload { id, record, .. } => {
                 let mut edit = Edit::default();

@@ -71,6 +71,8 @@ pub enum Ask {
     ForgetGarbage { leaf: LeafName, keys: Vec<Name> },
     /// Makes every leaf refuse writes, if the bucket is empty.
     Seal,
+    /// Makes every leaf take writes again: a deletion was not finished.
+    Unseal,
     /// The leaves, from the lowest keys to the highest.
     Leaves,
 }
@@ -230,6 +232,7 @@ impl BucketIndex {
             Ask::Totals => walk(Walk::totals()),
             Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),
             Ask::Seal => walk(Walk::seal()),
+            Ask::Unseal => walk(Walk::unseal()),
             Ask::Leaves => walk(Walk::leaves()),
             Ask::ForgetGarbage { leaf, keys } => {
                 let request = ObjectRequest::new(self.place.pool, leaf.0).omap_remove(keys);

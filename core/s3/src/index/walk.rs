@@ -42,8 +42,14 @@ enum Kind {
     Get(Get),
     Page(PageWalk),
     Totals(Counters),
-    Garbage { now: u64, max: usize, found: Vec<GarbageItem> },
+    Garbage {
+        now: u64,
+        max: usize,
+        found: Vec<GarbageItem>,
+    },
     Seal(Seal),
+    /// Opens leaves that are sealed. Some: one that is opened next, as it was read.
+    Unseal(Option<LeafRange>),
     Leaves(Vec<LeafName>),
 }
 
@@ -116,6 +122,11 @@ impl Walk {
         Walk::new(Kind::Seal(Seal::default()), Bytes::new())
     }
 
+    /// Makes the leaves of a bucket take writes again that refuse them.
+    pub fn unseal() -> Walk {
+        Walk::new(Kind::Unseal(None), Bytes::new())
+    }
+
     /// Begins again, after a leaf was gone.
     pub fn restart(&mut self) {
         self.source = None;
@@ -126,6 +137,7 @@ impl Walk {
             Kind::Garbage { found, .. } => found.clear(),
             Kind::Leaves(found) => found.clear(),
             Kind::Seal(seal) => seal.ready = None,
+            Kind::Unseal(ready) => *ready = None,
         }
         self.at = Bytes::new();
     }
@@ -145,7 +157,11 @@ impl Walk {
         match &self.kind {
             Kind::Get(get) => get.request(request),
             Kind::Page(page) => page.request(request),
-            Kind::Leaves(_) => request.get_xattr(RANGE),
+            Kind::Leaves(_) | Kind::Unseal(None) => request.get_xattr(RANGE),
+            Kind::Unseal(Some(range)) => {
+                let open = LeafRange { is_sealed: false, ..range.next_generation() };
+                open.replace(range.generation, request)
+            }
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
             Kind::Seal(Seal { ready: Some((range, version)), .. }) => {
@@ -187,6 +203,12 @@ impl Walk {
                     seal.ready = None;
                     return Ok(WalkStep::Continue);
                 }
+                if let Kind::Unseal(ready) = &mut self.kind
+                    && is_stale(&failure)
+                {
+                    *ready = None;
+                    return Ok(WalkStep::Continue);
+                }
                 return Err(failure.into());
             }
         };
@@ -194,6 +216,11 @@ impl Walk {
             && let Some((range, _)) = seal.ready.take()
         {
             seal.sealed.push((self.leaf.clone(), range.clone()));
+            return Ok(self.leaf_done(&range));
+        }
+        if let Kind::Unseal(ready) = &mut self.kind
+            && let Some(range) = ready.take()
+        {
             return Ok(self.leaf_done(&range));
         }
         if self.source.is_some() {
@@ -233,6 +260,13 @@ impl Walk {
                     sum.add(from_slice(value)?);
                 }
                 Ok(self.leaf_done(&range))
+            }
+            Kind::Unseal(ready) => {
+                if !range.is_sealed {
+                    return Ok(self.leaf_done(&range));
+                }
+                *ready = Some(range);
+                Ok(WalkStep::Continue)
             }
             Kind::Leaves(found) => {
                 found.push(leaf);
@@ -285,7 +319,7 @@ impl Walk {
             Kind::Totals(sum) => Answer::Totals(*sum),
             Kind::Garbage { found, .. } => Answer::Garbage(std::mem::take(found)),
             Kind::Leaves(found) => Answer::Leaves(std::mem::take(found)),
-            Kind::Seal(_) => Answer::Done,
+            Kind::Seal(_) | Kind::Unseal(_) => Answer::Done,
             Kind::Get(_) | Kind::Page(_) => unreachable!("a request about one key or a range"),
         }))
     }

@@ -35,6 +35,7 @@ fn requests() -> Vec<Ask> {
         delete("k4"),
         Ask::Change(Change::AbortUpload { key: key("u"), id: tag(50) }),
         Ask::Seal,
+        Ask::Unseal,
     ]
 }
 

@@ -224,6 +224,29 @@ fn sealed_bucket_refuses_writes_and_one_with_objects_is_not_sealed() {
     assert_eq!(world.ask(1, Ask::Get { key: "b".into() }), Err(Refusal::NoSuchBucket));
 }
 
+/// The gateway that seals is gone before all leaves are sealed.
+#[test]
+fn sealing_that_was_left_half_done_is_undone_by_another_gateway() {
+    let limits = Limits { leaf_max: 4, count_after: 4, copy: 7 };
+    for operations in 0..20 {
+        let mut world = World::with_limits(2, limits);
+        for n in 0..12 {
+            world.ask(0, put(&format!("k{n:02}"), object(tag(n), None), Condition::default())).unwrap();
+        }
+        for n in 0..12 {
+            world.ask(0, delete(&format!("k{n:02}"))).unwrap();
+        }
+        world.start(0, Ask::Seal);
+        world.run(0, operations);
+        world.sent.retain(|(of, ..)| *of != 0);
+        assert_eq!(world.ask(1, Ask::Unseal), Ok(Answer::Done));
+        for key in ["a", "k05", "z"] {
+            let put = put(key, object(tag(50), None), Condition::default());
+            assert!(world.ask(1, put).is_ok(), "{key} after {operations} operations");
+        }
+    }
+}
+
 /// A PUT into a later leaf comes while the earlier ones are sealed already.
 #[test]
 fn bucket_that_is_not_sealed_after_all_takes_writes_again() {

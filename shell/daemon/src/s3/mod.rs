@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 use kms::Kms;
 use nacre_gateway::{FirstUser, Gateway, Options, Tls, TlsFiles};
 use nacre_rados::{Config, RadosClient};
+use placement::Placement;
 use roles::{Role, RolePolicy};
 use std::fs;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ mod accounts;
 mod admin;
 mod keystone;
 mod kms;
+mod placement;
 mod roles;
 mod shown;
 
@@ -69,6 +71,8 @@ pub enum Command {
     Kms(Admin<Kms>),
     /// Accounts, whose users own buckets together.
     Account(Admin<Account>),
+    /// Storage classes, and the pools that have their data.
+    Placement(Admin<Placement>),
 }
 
 /// A command that administers a cluster.
@@ -143,6 +147,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Bucket(it) => (&it.cluster, it.command.asked()),
         Command::Role(it) => (&it.cluster, it.command.asked()),
         Command::RolePolicy(it) => (&it.cluster, it.command.asked()),
+        Command::Placement(it) => (&it.cluster, it.command.asked()),
         Command::Kms(it) => (&it.cluster, it.command.asked()),
         Command::Account(it) => (&it.cluster, it.command.asked()),
     };
@@ -182,6 +187,13 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
         Some((_, cluster)) => cluster.s3_addr(),
         None => SocketAddr::from(([0, 0, 0, 0], PORT_DEFAULT)),
     });
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        _ => {
+            let of_folder = folder.as_ref().and_then(|(_, cluster)| cluster.s3_tls.clone());
+            of_folder.map(|tls| (tls.certificate, tls.key))
+        }
+    };
     let env = arguments.first_user.clone().or_else(|| folder.as_ref().map(|(layout, _)| layout.s3_env()));
     let options = Options {
         listen,
@@ -192,16 +204,8 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
         connections_max: CONNECTIONS_MAX,
         grace: Duration::from_secs(arguments.grace),
         first_user: env.map(|path| first_user(&path)).transpose()?,
-        shown: shown::daemon(
-            listen,
-            &arguments.region,
-            if arguments.tls_cert.is_some() { "https" } else { "http" },
-        ),
-        tls: arguments
-            .tls_cert
-            .clone()
-            .zip(arguments.tls_key.clone())
-            .map(|(certificate, key)| TlsFiles { certificate, key }),
+        shown: shown::daemon(listen, &arguments.region, if tls.is_some() { "https" } else { "http" }),
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         keystone: arguments.keystone.options()?,
         lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
     };
@@ -257,19 +261,28 @@ fn first_user(path: &Path) -> Result<FirstUser> {
     FirstUser::parse(&text).with_context(|| format!("{} has no access key", path.display()))
 }
 
-/// Writes the first user's keys, unless they are there.
+/// Writes the first user's keys, unless they are there, and where the gateway is.
 pub fn make_env(layout: &Layout, cluster: &Cluster) -> Result<()> {
     let path = layout.s3_env();
     if path.exists() {
-        return Ok(());
+        let before = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        // What was written by hand there stays.
+        let own =
+            ["http", "https"].map(|scheme| format!("AWS_ENDPOINT_URL={scheme}://{}", cluster.s3_addr()));
+        let line = |line: &str| match own.iter().any(|own| own == line) {
+            true => format!("AWS_ENDPOINT_URL={}\n", cluster.s3_url()),
+            false => format!("{line}\n"),
+        };
+        let text: String = before.lines().map(line).collect();
+        return if text == before { Ok(()) } else { write_secret(&path, &text) };
     }
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     const MORE: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let text = format!(
-        "AWS_ACCESS_KEY_ID=NACRE{}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL=http://{}\nAWS_REGION={}\n",
+        "AWS_ACCESS_KEY_ID=NACRE{}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL={}\nAWS_REGION={}\n",
         random_text(DIGITS, 15),
         random_text(MORE, 40),
-        cluster.s3_addr(),
+        cluster.s3_url(),
         REGION_DEFAULT
     );
     write_secret(&path, &text)
@@ -309,11 +322,17 @@ mod tests {
     fn keys_of_the_first_user_are_made_once_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::at(dir.path()).unwrap();
-        let cluster = Cluster::new(&Requested::default()).unwrap();
+        let mut cluster = Cluster::new(&Requested::default()).unwrap();
         make_env(&layout, &cluster).unwrap();
         let user = first_user(&layout.s3_env()).unwrap();
         assert_eq!((user.access_key.len(), user.secret_key.len()), (20, 40));
         make_env(&layout, &cluster).unwrap();
+        assert_eq!(first_user(&layout.s3_env()).unwrap().secret_key, user.secret_key);
+        let files = ["c", "k"].map(std::path::PathBuf::from);
+        cluster.s3_tls = Some(crate::cluster::S3Tls { certificate: files[0].clone(), key: files[1].clone() });
+        make_env(&layout, &cluster).unwrap();
+        let text = fs::read_to_string(layout.s3_env()).unwrap();
+        assert!(text.contains("AWS_ENDPOINT_URL=https://127.0.0.1:7480\n"), "{text}");
         assert_eq!(first_user(&layout.s3_env()).unwrap().secret_key, user.secret_key);
     }
 }

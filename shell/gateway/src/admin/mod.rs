@@ -7,6 +7,7 @@ mod accounts;
 mod buckets;
 mod http;
 mod keys;
+mod placement;
 mod roles;
 mod shape;
 mod swift_keys;
@@ -77,6 +78,9 @@ pub enum Verb {
     AccountList,
     AccountRemove,
     AccountStats,
+    PlacementAdd,
+    PlacementList,
+    PlacementRemove,
     Info,
 }
 
@@ -231,6 +235,9 @@ impl Admin {
             Verb::AccountList => self.account_list().await,
             Verb::AccountRemove => self.account_remove(params).await,
             Verb::AccountStats => self.account_stats(params).await,
+            Verb::PlacementAdd => self.placement_add(params).await,
+            Verb::PlacementList => self.placement_list().await,
+            Verb::PlacementRemove => self.placement_remove(params).await,
             Verb::Info => self.info().await,
         };
         // A gateway must not go on with what was changed through itself.

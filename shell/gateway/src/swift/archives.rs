@@ -85,7 +85,8 @@ impl Swift {
         if shown.header(manifests::DYNAMIC).is_none() {
             let to = (archive.record.name.clone(), copy_name(key, shown.modified));
             let from = (bucket.record.name.clone(), key.to_owned());
-            let copy = CopyTo { from, to, headers: shown.headers, metadata: shown.metadata };
+            let copy =
+                CopyTo { from, to, headers: shown.headers, metadata: shown.metadata, class: shown.class };
             self.replace(owner, copy).await?;
         }
         Ok(true)
@@ -119,7 +120,8 @@ impl Swift {
             let from = (archive.record.name.clone(), copy.clone());
             if shown.header(CONTENT_TYPE.as_str()) != Some(DELETED) {
                 let to = (bucket.record.name.clone(), key.to_owned());
-                let back = CopyTo { from, to, headers: shown.headers, metadata: shown.metadata };
+                let back =
+                    CopyTo { from, to, headers: shown.headers, metadata: shown.metadata, class: shown.class };
                 self.replace(&owner, back).await?;
                 self.remove_only(&owner, &archive.record.name, &copy).await?;
                 return Ok(true);

@@ -12,8 +12,8 @@ use hyper::{Method, StatusCode};
 use nacre_s3::FileSize;
 use s3s::dto::{
     CopyObjectInput, CopySource, DeleteObjectInput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
-    HeadObjectInput, HeadObjectOutput, Metadata, MetadataDirective, PutObjectInput, Range, StreamingBlob,
-    Timestamp, TimestampFormat,
+    HeadObjectInput, HeadObjectOutput, Metadata, MetadataDirective, PutObjectInput, Range, StorageClass,
+    StreamingBlob, Timestamp, TimestampFormat,
 };
 use s3s::{Body, S3Response};
 
@@ -35,6 +35,8 @@ pub struct Shown {
     pub len: u64,
     pub range: Option<String>,
     pub version: Option<String>,
+    /// None for STANDARD.
+    pub class: Option<StorageClass>,
     pub body: Option<StreamingBlob>,
 }
 
@@ -49,6 +51,7 @@ macro_rules! shown {
             len: output.content_length.and_then(|len| u64::try_from(len).ok()).unwrap_or_default(),
             range: output.content_range,
             version: output.version_id,
+            class: output.storage_class,
             body: $body(output.body),
         }
     }};
@@ -68,6 +71,7 @@ impl Shown {
             len: output.content_length.and_then(|len| u64::try_from(len).ok()).unwrap_or_default(),
             range: output.content_range.take(),
             version: output.version_id.take(),
+            class: output.storage_class.take(),
             body: None,
         }
     }
@@ -379,7 +383,7 @@ impl Swift {
         headers.extend(s3_headers(call, None).into_iter().filter_map(|(name, value)| Some((name?, value))));
         headers.extend(ends_at(call)?.map(|value| (HeaderName::from_static(expiry::HEADER), value)));
         metadata.extend(call.family(METADATA));
-        let copy = CopyTo { from: (source, from.1), to, headers, metadata };
+        let copy = CopyTo { from: (source, from.1), to, headers, metadata, class: None };
         let mut reply = self.replace(call, copy).await?;
         reply.status = StatusCode::CREATED;
         reply.len = Some(0);
@@ -404,21 +408,23 @@ impl Swift {
         // Without one, the object does not end any more.
         headers.extend(ends_at(call)?.map(|value| (HeaderName::from_static(expiry::HEADER), value)));
         let metadata = call.family(METADATA).into_iter().collect();
-        let mut reply =
-            self.replace(call, CopyTo { from: here.clone(), to: here, headers, metadata }).await?;
+        let class = shown.class;
+        let copy = CopyTo { from: here.clone(), to: here, headers, metadata, class };
+        let mut reply = self.replace(call, copy).await?;
         reply.status = StatusCode::ACCEPTED;
         reply.headers.remove("etag");
         Ok(reply)
     }
 
     pub(super) async fn replace(&self, call: &Call, copy: CopyTo) -> Result<Reply> {
-        let CopyTo { from, to, headers, metadata } = copy;
+        let CopyTo { from, to, headers, metadata, class } = copy;
         self.authorize(call, "GetObject", &from.0, Some(&from.1)).await?;
         let granted = self.authorize(call, "CopyObject", &to.0, Some(&to.1)).await?;
         let source = CopySource::Bucket { bucket: from.0.into(), key: from.1.into(), version_id: None };
         let input = CopyObjectInput::builder().bucket(to.0).key(to.1).copy_source(source);
         let replaces = MetadataDirective::from_static(MetadataDirective::REPLACE);
-        let input = input.metadata_directive(Some(replaces)).metadata(Some(metadata)).build();
+        let input = input.metadata_directive(Some(replaces)).metadata(Some(metadata));
+        let input = input.storage_class(class).build();
         let input = input.map_err(|e| self.fault(call, errors::internal(e)))?;
         let answer = self.core.copy_object(s3_request(call, input, headers, granted)).await;
         let output = answer.map_err(|error| self.fault(call, error))?.output;
@@ -447,6 +453,8 @@ pub struct CopyTo {
     pub to: (String, String),
     pub headers: HeaderMap,
     pub metadata: Metadata,
+    /// None for STANDARD.
+    pub class: Option<StorageClass>,
 }
 
 fn bad_copy(header: &str) -> Fault {
