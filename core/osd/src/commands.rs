@@ -331,7 +331,8 @@ fn with_ctx<T>(
         return Err(no_map());
     };
     let mut out = Vec::new();
-    run(&Ctx { now, turn: 0, store, map, budget: &osd.budget, out: &mut out })
+    let (format, budget) = (osd.format(), &osd.budget);
+    run(&Ctx { now, turn: 0, store, map, format, budget, out: &mut out })
 }
 
 fn no_map() -> Refusal {

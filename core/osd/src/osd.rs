@@ -370,7 +370,8 @@ impl Osd {
         let Some(map) = self.maps.current.clone() else { return };
         let mut effects = std::mem::take(&mut self.effects);
         let budget = &self.budget;
-        let mut scene = Scene { now, turn: self.numbers.turn, store, map: &map, budget, out: &mut effects };
+        let (turn, format) = (self.numbers.turn, self.format());
+        let mut scene = Scene { now, turn, store, map: &map, format, budget, out: &mut effects };
         if let Some(shard) = self.shards.get_mut(at) {
             run(shard, &mut scene);
         }

@@ -50,6 +50,8 @@ pub struct Scene<'a> {
     pub turn: u64,
     pub store: &'a dyn StoreView,
     pub map: &'a Arc<OsdMap>,
+    /// The cluster's, see `cluster_format`.
+    pub format: u32,
     pub budget: &'a Budget,
     pub out: &'a mut Vec<ShardEffect>,
 }
@@ -232,6 +234,7 @@ impl Shard {
             turn: scene.turn,
             store: scene.store,
             map: scene.map.clone(),
+            format: scene.format,
             budget: scene.budget,
             out: &mut effects,
         };

@@ -98,13 +98,13 @@ fn rolling_upgrade_restarts_every_daemon_under_load_without_an_error() {
         let during = pids(&net);
         assert_eq!(during.len(), old.len());
         assert!(during.iter().all(|(name, pid)| old[name] != *pid), "{old:?} {during:?}");
-        assert!(next("upgrade finish").contains("format 2 now"));
+        assert!(next("upgrade finish").contains("format 3 now"));
         done.store(true, Ordering::Relaxed);
         load.join().unwrap()
     });
     eprintln!("p99 before {before:.0} us, during the upgrade {during:.0} us: {:.1} times", during / before);
     assert!(!versions(&net).to_string().contains("-format1"), "{}", versions(&net));
-    assert_eq!(status(&net)["format"], 2);
+    assert_eq!(status(&net)["format"], 3);
     wait_healthy(&net, 4);
 
     // The agent takes up a new program by itself, and touches no daemon. The older version is refused.
@@ -122,7 +122,7 @@ fn rolling_upgrade_restarts_every_daemon_under_load_without_an_error() {
     succeed(&mut net.nacre(1, "host start")).unwrap();
     let (osd, pid) = net.pids(1).unwrap().into_iter().find(|(name, _)| name.starts_with("osd.")).unwrap();
     kill_and_wait(pid).unwrap();
-    let refused = format!("{osd} can use the formats 1 to 1, and the cluster has format 2");
+    let refused = format!("{osd} can use the formats 1 to 1, and the cluster has format 3");
     wait_until("the older version to be refused", MINUTE, || {
         Ok(net.run(4, 1, "ceph health detail")?.contains(&refused))
     })

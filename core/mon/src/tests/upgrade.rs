@@ -65,48 +65,48 @@ fn format_is_raised_only_when_every_daemon_can_use_it() {
     let mut t = replaced(t, release("0.1.0", Formats::ALL));
     assert_eq!(t.mon.format(), 1, "a newer monitor keeps the format");
     let (code, said) = says(&mut t, "upgrade finish");
-    assert!(code == -16 && said.contains("cannot use format 2") && said.contains("osd.0"), "{said}");
+    assert!(code == -16 && said.contains("cannot use format 3") && said.contains("osd.0"), "{said}");
     let status = t.json(json!({ "prefix": "upgrade status" }));
-    assert_eq!((&status["format"], &status["newest_format"]), (&json!(1), &json!(2)));
+    assert_eq!((&status["format"], &status["newest_format"]), (&json!(1), &json!(3)));
 
     let conn = boot_with(&mut t, 0, 2, "0.1.0", Some(Formats::ALL));
     assert!(t.map().is_up(OsdId(0)));
     t.run(json!({ "prefix": "upgrade finish" }));
-    assert_eq!(t.mon.format(), 2);
+    assert_eq!(t.mon.format(), 3);
     assert!(t.run(json!({ "prefix": "upgrade finish" })).contains("there is no newer one"));
-    assert_eq!(t.json(json!({ "prefix": "upgrade status" }))["past"][0]["format"], 2);
+    assert_eq!(t.json(json!({ "prefix": "upgrade status" }))["past"][0]["format"], 3);
     // The OSD is told with its next report.
     t.received(conn);
     t.send(conn, DaemonMsg::Report(OsdReport { osd: Some(OsdId(0)), format: 1, ..OsdReport::default() }));
     let told = t.received(conn);
-    assert!(told.contains(&DaemonMsg::Format { format: 2 }.into()), "{told:?}");
-    t.send(conn, DaemonMsg::Report(OsdReport { osd: Some(OsdId(0)), format: 2, ..OsdReport::default() }));
+    assert!(told.contains(&DaemonMsg::Format { format: 3 }.into()), "{told:?}");
+    t.send(conn, DaemonMsg::Report(OsdReport { osd: Some(OsdId(0)), format: 3, ..OsdReport::default() }));
     assert!(t.received(conn).is_empty());
 
     // It stays, and the old monitor cannot use it any more.
     let t = replaced(t, release("0.1.0", Formats::ALL));
-    assert_eq!(t.mon.format(), 2);
+    assert_eq!(t.mon.format(), 3);
     let t = replaced(t, release("0.0.9", OLD));
     let reason = t.failure.unwrap();
-    let expected = "mon.a can use the formats 1 to 1, and the cluster has format 2: install a newer version";
+    let expected = "mon.a can use the formats 1 to 1, and the cluster has format 3: install a newer version";
     assert!(reason.starts_with(expected), "{reason}");
 }
 
 #[test]
 fn osd_that_cannot_use_the_format_is_refused_and_named() {
     let mut t = TestMon::fresh();
-    for (osd, formats) in [(0, None), (1, Some(OLD)), (2, Some(Formats { min: 3, max: 4 }))] {
+    for (osd, formats) in [(0, None), (1, Some(OLD)), (2, Some(Formats { min: 4, max: 5 }))] {
         let conn = boot_with(&mut t, osd, 1, "0.0.9", formats);
         assert!(!t.map().exists(OsdId(osd)));
         let told: Vec<Message> = t.received(conn);
         // One that does not know of formats would not understand that.
-        let expected = formats.map(|_| DaemonMsg::Format { format: 2 }.into());
+        let expected = formats.map(|_| DaemonMsg::Format { format: 3 }.into());
         assert_eq!(told, expected.into_iter().collect::<Vec<Message>>());
     }
     let check = health(&mut t)["checks"]["INCOMPATIBLE_DAEMON"].clone();
     assert_eq!(check["summary"]["message"], "3 daemons cannot use the cluster's format");
     let detail = |n: usize| check["detail"][n]["message"].as_str().unwrap();
-    assert!(detail(0).starts_with("osd.0 can use the formats 1 to 1, and the cluster has format 2: install"));
+    assert!(detail(0).starts_with("osd.0 can use the formats 1 to 1, and the cluster has format 3: install"));
     assert!(detail(2).contains("its version is too new for this cluster"), "{check}");
     // With the right version it is let in.
     boot_with(&mut t, 0, 2, "0.1.0", Some(Formats::ALL));
@@ -166,7 +166,7 @@ fn format_is_not_raised_in_the_batch_in_which_an_old_osd_boots() {
         let unheard = t.unheard.take().unwrap_or_default();
         unheard.into_iter().for_each(|event| t.event(event));
         t.pass(Duration::from_secs(1));
-        let expected = if boot_is_first { (1, true) } else { (2, false) };
+        let expected = if boot_is_first { (1, true) } else { (3, false) };
         assert_eq!((t.mon.format(), t.map().is_up(OsdId(0))), expected);
     }
 }
@@ -179,7 +179,7 @@ fn osd_that_is_up_and_cannot_use_the_format_is_named() {
     let metadata = &mut t.mon.state.as_mut().unwrap().osdmap.metadata;
     metadata.get_mut(&OsdId(0)).unwrap().insert("nacre_formats".to_string(), OLD.to_string());
     let detail = health(&mut t)["checks"]["INCOMPATIBLE_DAEMON"]["detail"][0]["message"].to_string();
-    assert!(detail.contains("osd.0 can use the formats 1 to 1, and the cluster has format 2"), "{detail}");
+    assert!(detail.contains("osd.0 can use the formats 1 to 1, and the cluster has format 3"), "{detail}");
 }
 
 // ---- rolling upgrades ----

@@ -167,6 +167,10 @@ impl Osd {
         }
     }
 
+    /// The cluster's format, as far as it is known here.
+    pub(crate) fn format(&self) -> u32 {
+        self.reporting.format
+    }
     /// What the cluster has for its format. An OSD that cannot use it is not let in.
     fn on_format(&mut self, format: u32, out: &mut Vec<Effect>) {
         let formats = self.config.release.formats;

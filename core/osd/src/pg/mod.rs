@@ -290,6 +290,8 @@ pub struct Ctx<'a> {
     pub turn: u64,
     pub store: &'a dyn StoreView,
     pub map: Arc<OsdMap>,
+    /// The cluster's, see `cluster_format`.
+    pub format: u32,
     pub budget: &'a Budget,
     pub out: &'a mut Vec<PgEffect>,
 }

@@ -5,8 +5,9 @@ use super::erasure::{bytes, content, erasure, undo_copies, write_at};
 use super::world::{POOL, World};
 use nacre_base::{OsdId, Rng, ShardId};
 use nacre_erasure::code::Code;
+use nacre_proto::messages::DaemonMsg;
 use nacre_proto::transaction::StoredId;
-use nacre_proto::types::{ObjectId, Op};
+use nacre_proto::types::{ObjectId, Op, cluster_format};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -75,6 +76,24 @@ fn small_overwrite_with_two_data_shards_reads_on_the_primary_only() {
     }
     w.run_for(Duration::from_secs(1));
     assert_parity(&w, (2, 1), "at the end");
+}
+
+/// OSDs of format 2 do not know differences.
+#[test]
+fn parity_is_written_whole_until_the_cluster_has_the_format_for_differences() {
+    let mut w = World::new(4, 6, 6, 5, 1);
+    w.make_erasure(4, 2);
+    w.format = Some(cluster_format::PARITY_DELTAS - 1);
+    w.run_until("clean", World::all_clean);
+    w.run_ops("o", vec![Op::WriteFull { data: vec![1; 64 << 10].into() }]);
+    assert_eq!(w.run_ops("o", write_at(4096, vec![2; 4096])).result, 0);
+    assert_eq!(w.tally.xors, 0);
+    w.tell_osds(|| DaemonMsg::Format { format: cluster_format::PARITY_DELTAS }.into());
+    w.run_for(Duration::from_secs(1));
+    assert_eq!(w.run_ops("o", write_at(8192, vec![3; 4096])).result, 0);
+    assert_eq!(w.tally.xors, 2);
+    w.run_for(Duration::from_secs(1));
+    assert_parity(&w, (4, 2), "at the end");
 }
 
 #[test]

@@ -20,7 +20,8 @@ use nacre_proto::messages::{
 };
 use nacre_proto::transaction::{Change, StoredId, Transaction};
 use nacre_proto::types::{
-    AddrVec, EntityAddr, EntityType, ObjectId, ObjectLocator, Op, ReqId, SpgId, object_hash, op_flags,
+    AddrVec, EntityAddr, EntityType, ObjectId, ObjectLocator, Op, ReqId, SpgId, cluster_format, object_hash,
+    op_flags,
 };
 use nacre_wire::to_vec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,6 +112,8 @@ pub struct World {
     pub image_work: Vec<ImageWork>,
     /// Latencies that OSDs reported.
     pub latencies: Latencies,
+    /// The cluster's format, which OSDs are told when they boot.
+    pub format: Option<u32>,
     client_conns: BTreeMap<OsdId, (ConnId, bool)>,
     client_last: u64,
     pub client_id: i64,
@@ -197,6 +200,7 @@ impl World {
             slow: BTreeMap::new(),
             image_work: Vec::new(),
             latencies: Latencies::default(),
+            format: None,
             client_conns: BTreeMap::new(),
             client_last: 0,
             client_id: 4100,
@@ -244,6 +248,7 @@ impl World {
 
     /// The pool is erasure-coded from its first moment, with k data chunks and m of parity.
     pub fn make_erasure(&mut self, k: u8, m: u8) {
+        self.format = Some(cluster_format::NEWEST);
         self.change(|map, inc| {
             let old = map.pool(POOL).unwrap();
             let settings = [("plugin", "isa".to_string()), ("k", k.to_string()), ("m", m.to_string())];
@@ -452,6 +457,9 @@ impl World {
                     inc.new_hb_back_up.insert(boot.osd, boot.cluster.clone());
                     inc.new_hb_front_up.insert(boot.osd, boot.public);
                 });
+                if let Some(format) = self.format {
+                    self.send(MON, conn, 0, DaemonMsg::Format { format }.into());
+                }
             }
             DaemonMsg::MarkMeDown { osd, is_over, .. } => {
                 self.mark_down(osd);

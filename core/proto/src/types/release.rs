@@ -16,12 +16,14 @@ pub mod cluster_format {
     pub const LATENCIES: u32 = 2;
     /// Monitors keep which OSDs are being removed (`ceph orch osd rm`).
     pub const OSD_REMOVALS: u32 = 2;
-    /// OSDs hold shards of erasure-coded pools, and change parity by what changed in data (`Change::Xor`).
+    /// OSDs hold shards of erasure-coded pools.
     pub const ERASURE_POOLS: u32 = 2;
     /// Monitors agree on file systems and their metadata servers.
     pub const FILE_SYSTEMS: u32 = 2;
+    /// OSDs change parity by what changed in data (`Change::Xor`).
+    pub const PARITY_DELTAS: u32 = 3;
     /// That of a new cluster.
-    pub const NEWEST: u32 = LATENCIES;
+    pub const NEWEST: u32 = PARITY_DELTAS;
 }
 
 /// One version can be upgraded to the next only if both can use the same format.

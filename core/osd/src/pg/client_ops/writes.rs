@@ -19,7 +19,7 @@ use nacre_machine::ReadError;
 use nacre_proto::messages::part::{Act, Acts, Part, acts_of};
 use nacre_proto::messages::peer::{LogEntry, RepOp};
 use nacre_proto::transaction::Transaction;
-use nacre_proto::types::ObjectId;
+use nacre_proto::types::{ObjectId, cluster_format};
 use nacre_wire::Encoded;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -222,7 +222,7 @@ impl Scope<'_> {
         fetched: &Fetched,
     ) -> Result<Option<ShardWrites>, ReadError> {
         let Some(geometry) = self.backend.geometry() else { return Ok(None) };
-        self.with_members(geometry, |members| encode(geometry, ctx.store, &change.txn, fetched, members))
+        self.with_members(ctx, geometry, |members| encode(geometry, ctx.store, &change.txn, fetched, members))
             .map(Some)
     }
     /// Which old bytes a write needs that were not fetched.
@@ -233,9 +233,9 @@ impl Scope<'_> {
         fetched: &Fetched,
     ) -> Result<Option<Needed>, ReadError> {
         let Some(geometry) = self.backend.geometry() else { return Ok(None) };
-        self.with_members(geometry, |members| needed(geometry, ctx.store, &change.txn, fetched, members))
+        self.with_members(ctx, geometry, |members| needed(geometry, ctx.store, &change.txn, fetched, members))
     }
-    fn with_members<T>(&self, geometry: &Geometry, run: impl FnOnce(&Members<'_>) -> T) -> T {
+    fn with_members<T>(&self, ctx: &Ctx<'_>, geometry: &Geometry, run: impl FnOnce(&Members<'_>) -> T) -> T {
         let holds = |osd: &OsdId, shard: usize| index(self.interval.shard_of(*osd)) == Some(shard);
         let lacks = |shard: usize, object: &ObjectId, columns: &IntervalSet| {
             let part = Part { data: columns.clone(), ..Part::default() };
@@ -249,7 +249,8 @@ impl Scope<'_> {
             () if self.members.keys().any(|osd| holds(osd, shard)) => 1,
             () => geometry.k(),
         };
-        run(&Members { lacks: &lacks, read_cost: &read_cost })
+        let take_deltas = ctx.format >= cluster_format::PARITY_DELTAS;
+        run(&Members { lacks: &lacks, read_cost: &read_cost, take_deltas })
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Members<'a> {
     /// What reading a shard costs: nothing on this OSD, one on another member, and more if it has to be
     /// computed.
     pub read_cost: &'a dyn Fn(usize) -> usize,
+    /// All of them know differences of parity.
+    pub take_deltas: bool,
 }
 
 /// A write of more columns is absolute: XORed blocks are in the store's log.
@@ -309,7 +311,8 @@ impl Written {
     fn delta_is_better(&self, code: &Code, members: &Members<'_>) -> bool {
         let Content { base, size, old_size, shard_size, .. } = &self.content;
         let is_same = base.as_ref().is_some_and(|(base, _)| *base == self.object) && *shard_size > 0;
-        if !is_same || size < old_size || self.columns.is_empty() || self.columns.size() > DELTA_MAX {
+        let is_small = !self.columns.is_empty() && self.columns.size() <= DELTA_MAX;
+        if !(members.take_deltas && is_same && is_small) || size < old_size {
             return false;
         }
         let cost = |extents: &[(u64, u64)]| {
