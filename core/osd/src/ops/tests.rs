@@ -5,6 +5,7 @@ use crate::snap_set::SnapContext;
 use crate::tests::{MemStore, received};
 use nacre_base::errno::{ECANCELED, EEXIST, EFBIG, ENODATA};
 use nacre_base::{Epoch, IntervalSet, Name, PoolId};
+use nacre_proto::maps::{Pool, pool_flags};
 use nacre_proto::types::{Extent, ObjectLocator};
 use nacre_wire::{Decode, Reader, to_vec};
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ struct Object {
     ordered: bool,
     removed: IntervalSet,
     mtime: Utime,
+    rules: PoolRules,
 }
 
 impl Object {
@@ -32,6 +34,7 @@ impl Object {
             ordered: false,
             removed: IntervalSet::new(),
             mtime: Utime::ZERO,
+            rules: PoolRules::default(),
         }
     }
     /// Runs a vector, fetching what it needs, and applies what it does.
@@ -45,7 +48,7 @@ impl Object {
         let version = Version::new(Epoch(1), self.writes + 1);
         let caller = Caller { name: Default::default(), addr: Default::default(), now: Utime::ZERO };
         let mtime = self.mtime;
-        let (user_version, rules) = (self.writes + 1, PoolRules::default());
+        let (user_version, rules) = (self.writes + 1, self.rules);
         let env = Env { version, user_version, mtime, return_vector: true, caller, notify_id: 0, rules };
         let snaps =
             Snaps { at: self.at, context: &self.context, ordered: self.ordered, removed: &self.removed };
@@ -262,6 +265,36 @@ fn offset_at_the_size_limit_is_refused_and_empty_writes_are_accepted() {
     assert_eq!(o.run([same(0)]).result, 0);
     assert_eq!(o.run([same(3)]).result, -EINVAL);
     assert_eq!(o.run([same(4)]).result, -EFBIG);
+}
+
+/// As on Ceph: what does nothing, or is wrong in itself, is not refused for the kind of the pool.
+#[test]
+fn pool_without_overwrites_refuses_what_is_no_append_of_whole_stripes() {
+    let mut pool = Pool::erasure(3, 2, 8, 0, "code", 8192, Utime::ZERO);
+    let mut o = Object { rules: PoolRules::of(&pool), ..Object::new() };
+    assert_eq!(o.run([Op::Zero { off: 0, len: 1 }]).result, -EOPNOTSUPP);
+    assert_eq!(o.run([full("0123456789")]).result, 0);
+    for off in [10, 4096] {
+        assert_eq!(o.run([Op::Zero { off, len: 100 }]).result, 0);
+    }
+    let same = |len, data: &'static str| Op::WriteSame { off: 1, len, data: bytes(data) };
+    for (op, code) in [
+        (Op::Zero { off: 9, len: 100 }, EOPNOTSUPP),
+        (Op::Zero { off: 10, len: 0 }, EOPNOTSUPP),
+        (Op::Truncate { size: 5, truncate_seq: 0, truncate_size: 0 }, EOPNOTSUPP),
+        (write(10, "x"), EOPNOTSUPP),
+        (same(4, "ab"), EOPNOTSUPP),
+        (same(3, "ab"), EINVAL),
+        (same(3, ""), EINVAL),
+        (Op::OmapClear, EOPNOTSUPP),
+    ] {
+        assert_eq!(o.run([op.clone()]).result, -code, "{op:?}");
+    }
+    assert_eq!(o.content(), "0123456789");
+    pool.flags |= pool_flags::EC_OVERWRITES;
+    o.rules = PoolRules::of(&pool);
+    assert_eq!(o.run([write(10, "x")]).result, 0);
+    assert_eq!(o.run([Op::OmapClear]).result, -EOPNOTSUPP);
 }
 
 #[test]
