@@ -98,7 +98,9 @@ impl Pg {
     /// What of it no holder that is up gives.
     fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: &Part) -> Part {
         let Phase::Active(active) = &self.phase else { return Part::default() };
-        let Some(Stale { part, need, .. }) = self.history.missing.get(object) else { return Part::default() };
+        let Some(Stale { part, need, .. }) = self.history.missing.get(object) else {
+            return self.undecodable(active, object);
+        };
         let gives = |osd| map.is_up(osd) && !active.recovery.keeps_refusing(object, osd);
         let holders = active.holders(*need).filter(|(osd, _)| gives(*osd));
         let holders = holders.map(|(osd, missing)| (self.interval.shard_of(osd), missing));

@@ -8,6 +8,7 @@ mod counters;
 mod crossing;
 mod dirty;
 mod erasure;
+mod erasure_cases;
 mod forced;
 mod image_stats;
 mod listing;

@@ -10,6 +10,7 @@
 
 pub mod push;
 mod sources;
+mod undecodable;
 
 use super::active::Member;
 use super::backend::Backend;
@@ -125,6 +126,8 @@ pub struct Recovery {
     unfound: BTreeMap<ObjectId, (Part, Time)>,
     /// The last object for which a source was searched.
     looked_for: Option<ObjectId>,
+    /// The last one that members lack of which it was looked whether it can be computed.
+    looked_for_on_members: Option<ObjectId>,
     /// Consecutive failed pulls from each holder.
     refusals: BTreeMap<(ObjectId, OsdId), u32>,
     sources: BTreeMap<OsdId, StraySource>,
@@ -669,6 +672,7 @@ impl Recovery {
             self.pull_elsewhere(pg, ctx, id);
         }
         self.look_for_unfound(pg, ctx);
+        self.look_for_undecodable(pg, ctx);
         self.recover(pg, ctx);
     }
 

@@ -250,7 +250,9 @@ impl Pg {
         match result {
             Ok(data) => self.on_gathered(ctx, self.me, read, data),
             Err(error) => {
-                if !self.repair_read(ctx, &error) {
+                // One that is gone was deleted meanwhile, as it was declared lost.
+                let is_gone = matches!(error, ReadError::NotFound(_));
+                if !is_gone && !self.repair_read(ctx, &error) {
                     ctx.log(Level::Error, format!("pg {}: {error}", self.id));
                 }
                 self.gathers.take_failed(job, self.me);
@@ -343,7 +345,9 @@ impl Pg {
         result: &Result<Vec<Bytes>, ReadError>,
     ) -> bool {
         let Some((from, id)) = self.served.0.remove(&read) else { return false };
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !matches!(error, ReadError::NotFound(_))
+        {
             ctx.log(Level::Error, format!("pg {}: {error}; other members are asked", self.id));
         }
         let data = result.as_ref().ok().cloned();
