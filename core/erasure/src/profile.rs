@@ -34,7 +34,7 @@ pub struct Profile {
 /// What is wrong with a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError {
-    /// Positive, from `errno`.
+    /// Positive: from `errno`, or a number of the plugin's own behind those.
     pub errno: i32,
     /// Lines, each of them a fault.
     pub text: String,

@@ -1,7 +1,8 @@
 //! The plugin `jerasure` and its techniques.
 
 use super::settings::Checks;
-use super::{Chunks, Profile, ProfileError, SHARDS_MAX, Settings, invalid};
+use super::{Chunks, Profile, ProfileError, SHARDS_MAX, Settings};
+use nacre_base::errno;
 
 /// Its chunks are made for vectors of so many bytes.
 const VECTOR: u64 = 16;
@@ -31,10 +32,11 @@ struct Numbers {
 pub fn profile(settings: &mut Settings) -> Result<Profile, ProfileError> {
     let technique = settings.get("technique").cloned().unwrap_or_default();
     if !TECHNIQUES.contains(&&*technique) {
-        return Err(invalid(format!(
+        let text = format!(
             "technique={technique} is not a valid coding technique.  Choose one of the following: {}",
             TECHNIQUES.join(", ")
-        )));
+        );
+        return Err(ProfileError { errno: errno::ENOENT, text });
     }
     let mut checks = Checks::new(settings);
     let (numbers, chunks) = match &*technique {
@@ -96,8 +98,7 @@ fn raid6(checks: &mut Checks<'_>) -> (Numbers, Chunks) {
     let Numbers { k, m, w } = numbers;
     if m != 2 {
         checks.fault(format!("ReedSolomonRAID6: m={m} must be 2 for RAID6: revert to 2"));
-    }
-    if !matches!(w, 8 | 16 | 32) {
+    } else if !matches!(w, 8 | 16 | 32) {
         checks.fault(format!("ReedSolomonRAID6: w={w} must be one of {{8, 16, 32}} : revert to 8 "));
     }
     (numbers, padded(k, w.clamp(8, 32) as u64))

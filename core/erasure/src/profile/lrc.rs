@@ -5,6 +5,7 @@
 use super::settings::Checks;
 use super::{Chunks, Profile, ProfileError, Settings, invalid};
 use crate::code::Code;
+use nacre_base::errno;
 use serde_json::Value;
 
 /// A step of a CRUSH rule.
@@ -74,38 +75,50 @@ struct Generated {
     steps: Vec<RuleStep>,
 }
 
+/// The codes of Ceph's plugin for what is wrong with k, m and l: behind all error numbers.
+const ALL_OR_NOTHING: i32 = 4112;
+const GENERATED: i32 = 4113;
+const SUM_MODULO: i32 = 4114;
+const K_MODULO: i32 = 4115;
+const M_MODULO: i32 = 4116;
+
 fn from_kml(settings: &mut Settings) -> Result<Option<Generated>, ProfileError> {
     const UNSET: i64 = -1;
     let mut checks = Checks::new(settings);
     let numbers = ["k", "m", "l"].map(|name| checks.int(name, UNSET));
     let is_set = numbers != [UNSET; 3];
-    if is_set && numbers.contains(&UNSET) {
+    let is_in_part = is_set && numbers.contains(&UNSET);
+    if is_in_part {
         let text = format!("All of k, m, l must be set or none of them in {}", checks.settings());
         checks.fault(text);
     }
-    checks.finish()?;
+    checks.finish().map_err(|error| match is_in_part {
+        true => ProfileError { errno: ALL_OR_NOTHING, ..error },
+        false => error,
+    })?;
     if !is_set {
         return Ok(None);
     }
-    let fault = |text: &str| invalid(format!("{text} in {settings}"));
+    let coded = |errno: i32, text: &str| ProfileError { errno, text: format!("{text} in {settings}") };
     for name in ["mapping", "layers", "crush-steps"] {
         if settings.contains_key(name) {
-            return Err(fault(&format!("The {name} parameter cannot be set when k, m, l are set")));
+            let text = format!("The {name} parameter cannot be set when k, m, l are set");
+            return Err(coded(GENERATED, &text));
         }
     }
     let [k, m, l] = numbers;
     if l == 0 || (k + m) % l != 0 {
-        return Err(fault("k + m must be a multiple of l"));
+        return Err(coded(SUM_MODULO, "k + m must be a multiple of l"));
     }
     let groups = (k + m) / l;
     if groups <= 0 || k <= 0 || m <= 0 || k + m > super::SHARDS_MAX as i64 {
-        return Err(fault("k, m and l must be positive and not make too many chunks"));
+        return Err(coded(errno::EINVAL, "k, m and l must be positive and not make too many chunks"));
     }
     if k % groups != 0 {
-        return Err(fault("k must be a multiple of (k + m) / l"));
+        return Err(coded(K_MODULO, "k must be a multiple of (k + m) / l"));
     }
     if m % groups != 0 {
-        return Err(fault("m must be a multiple of (k + m) / l"));
+        return Err(coded(M_MODULO, "m must be a multiple of (k + m) / l"));
     }
     let repeat = |letter: &str, n: i64| letter.repeat(n as usize);
     let (data, global) = (repeat("D", k / groups), m / groups);

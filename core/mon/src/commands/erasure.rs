@@ -2,6 +2,8 @@
 
 use super::crush::edit_error;
 use super::{Answer, Call, Outcome, Refusal, Row, refuse};
+use crate::mon::Mon;
+use crate::pending_txn::PendingTxn;
 use nacre_base::errno;
 use nacre_crush::{CrushMap, ErasureStep};
 use nacre_erasure::profile::{Profile, RuleStep, Settings};
@@ -38,6 +40,13 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
     let force = call.args.flag("force");
     let mut settings = proposed(call)?;
+    let domain = settings.get("crush-failure-domain").filter(|domain| !domain.is_empty());
+    if let Some(domain) = domain
+        && call.pending.map().crush.type_by_name(domain).is_none()
+    {
+        let text = format!("erasure-code-profile {settings} contains an invalid failure-domain \"{domain}\"");
+        return Err(refuse(errno::EINVAL, text));
+    }
     check(&mut settings, force)?;
     if let Some(have) = call.pending.map().erasure_code_profiles.get(&name) {
         let mut have = Settings(have.clone());
@@ -75,9 +84,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
 
 /// The settings that the command names, and the default ones besides if it names no other plugin.
 fn proposed(call: &Call<'_>) -> Result<Settings, Refusal> {
-    let default = call.mon.option("osd_pool_default_erasure_code_profile").to_string();
-    let mut settings: Settings =
-        default.split_whitespace().collect::<Vec<_>>().join(",").parse().unwrap_or_default();
+    let mut settings = default_settings(call.mon);
     let default_plugin = settings.get("plugin").cloned();
     let mut named = Settings::default();
     for pair in call.args.list("profile") {
@@ -125,6 +132,30 @@ fn check(settings: &mut Settings, force: bool) -> Result<Profile, Refusal> {
     Ok(profile)
 }
 
+/// What there is to say of a profile that does not exist.
+pub fn no_profile() -> Refusal {
+    let text = "cannot determine the erasure code plugin because there is no 'plugin' entry in the \
+                erasure_code_profile {}";
+    refuse(errno::EINVAL, text)
+}
+
+/// Makes the default profile, if it is that one which is named and does not exist any more.
+pub fn make_default(mon: &Mon, pending: &mut PendingTxn, name: &str) {
+    if name != DEFAULT || pending.map().erasure_code_profiles.contains_key(DEFAULT) {
+        return;
+    }
+    let mut settings = default_settings(mon);
+    if Profile::new(&mut settings).is_ok() {
+        pending.edit(|inc| inc.new_erasure_code_profiles.insert(DEFAULT.to_string(), settings.0));
+    }
+}
+
+/// Those of the option.
+fn default_settings(mon: &Mon) -> Settings {
+    let default = mon.option("osd_pool_default_erasure_code_profile").to_string();
+    default.split_whitespace().collect::<Vec<_>>().join(",").parse().unwrap_or_default()
+}
+
 /// The names of the pools that use a profile.
 fn users(map: &OsdMap, profile: &str) -> Vec<String> {
     let uses = map.pools.iter().filter(|(_, pool)| pool.is_erasure() && pool.erasure_code_profile == profile);
@@ -150,13 +181,12 @@ fn create_rule(call: &mut Call<'_>) -> Outcome {
     let name = call.args.text("name")?;
     let wanted = call.args.text_opt("profile").filter(|profile| !profile.is_empty());
     let wanted = wanted.unwrap_or_else(|| DEFAULT.to_string());
-    let map = call.pending.map().clone();
-    if map.crush.rule_by_name(&name).is_some() {
+    if call.pending.map().crush.rule_by_name(&name).is_some() {
         return Answer::said(format!("rule {name} already exists"));
     }
-    let Some(settings) = map.erasure_code_profiles.get(&wanted) else {
-        return Err(refuse(errno::EINVAL, format!("there is no erasure code profile '{wanted}'")));
-    };
+    make_default(call.mon, call.pending, &wanted);
+    let map = call.pending.map().clone();
+    let settings = map.erasure_code_profiles.get(&wanted).ok_or_else(no_profile)?;
     let mut crush = map.crush.as_ref().clone();
     let id = add_rule(&mut crush, &name, settings)?;
     call.pending.edit_crush(crush);

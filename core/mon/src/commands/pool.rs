@@ -105,7 +105,7 @@ pub(super) fn make(mon: &Mon, now: Now, pending: &mut PendingTxn, wish: &Wish) -
     Ok(true)
 }
 
-/// The same, of an erasure-coded one. Its rule is made if it does not exist.
+/// The same, of an erasure-coded one. A rule is made for it if none is named.
 fn make_erasure(
     mon: &Mon,
     now: Now,
@@ -114,14 +114,9 @@ fn make_erasure(
     profile: &str,
     (pg_num, pgp_num): (u32, u32),
 ) -> Result<bool, Refusal> {
+    erasure::make_default(mon, pending, profile);
     let map = pending.map().clone();
-    let Some(settings) = map.erasure_code_profiles.get(profile) else {
-        let text = format!(
-            "cannot determine the erasure code plugin because there is no 'plugin' entry in the \
-             erasure_code_profile {profile}"
-        );
-        return Err(refuse(errno::EINVAL, text));
-    };
+    let settings = map.erasure_code_profiles.get(profile).ok_or_else(erasure::no_profile)?;
     let unit = match settings.get("stripe_unit") {
         Some(unit) => nacre_options::bytes(unit).unwrap_or_default(),
         None => mon.option("osd_pool_erasure_code_stripe_unit").as_u64(),
@@ -134,9 +129,13 @@ fn make_erasure(
     }
     check_pgs_per_osd(mon.options(), &map, None, pg_num.into(), n)?;
     let implicit = if profile == "default" { "erasure-code" } else { &*wish.name };
-    let name = wish.rule.as_deref().filter(|rule| !rule.is_empty()).unwrap_or(implicit);
+    let named = wish.rule.as_deref().filter(|rule| !rule.is_empty());
+    let name = named.unwrap_or(implicit);
     let rule = match map.crush.rule_by_name(name) {
         Some(rule) => rule,
+        None if named.is_some() => {
+            return Err(refuse(errno::ENOENT, format!("specified rule {name} doesn't exist")));
+        }
         None => {
             let mut crush = map.crush.as_ref().clone();
             let rule = erasure::add_rule(&mut crush, name, settings)?;

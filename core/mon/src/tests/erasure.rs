@@ -29,6 +29,10 @@ fn profile_is_completed_with_the_defaults_of_its_plugin() {
     assert_eq!(set(&mut t, "a", &["k=4", "m=2", "crush-failure-domain=osd"], false), (0, String::new()));
 }
 
+const TECHNIQUES: &str = "technique=nosuch is not a valid coding technique.  Choose one of the following: \
+                          reed_sol_van, reed_sol_r6_op, cauchy_orig, cauchy_good, liberation, blaum_roth, \
+                          liber8tion";
+
 #[test]
 fn wrong_profile_is_refused_with_the_text_of_its_plugin() {
     let (mut t, _) = TestMon::with_osds(3);
@@ -36,8 +40,15 @@ fn wrong_profile_is_refused_with_the_text_of_its_plugin() {
         (&["k=1"][..], -22, "k=1 must be >= 2"),
         (
             &["plugin=lrc", "k=4", "m=2"],
-            -22,
+            -4112,
             "All of k, m, l must be set or none of them in {k=4,l=-1,m=2,plugin=lrc}",
+        ),
+        (&["technique=nosuch"], -2, TECHNIQUES),
+        (
+            &["crush-failure-domain=nosuch"],
+            -22,
+            "erasure-code-profile {crush-failure-domain=nosuch,k=2,m=2,plugin=jerasure,\
+             technique=reed_sol_van} contains an invalid failure-domain \"nosuch\"",
         ),
         (
             &["stripe_unit=100"],
@@ -88,6 +99,17 @@ fn profile_is_replaced_only_by_force_and_kept_while_used() {
     let rm = json!({ "prefix": "osd erasure-code-profile rm", "name": "p" });
     assert_eq!(t.command(rm.clone()).0, 0);
     assert_eq!(t.command(rm).1, "erasure-code-profile p does not exist");
+    // The default one comes back when it is needed.
+    t.run(json!({ "prefix": "osd erasure-code-profile rm", "name": "default" }));
+    assert!(!t.map().erasure_code_profiles.contains_key("default"));
+    t.run(json!({ "prefix": "osd crush rule create-erasure", "name": "coded" }));
+    assert!(get(&mut t, "default").contains("k=2\nm=2\nplugin=jerasure\n"));
+    let (code, said, _) =
+        t.command(json!({ "prefix": "osd crush rule create-erasure", "name": "r", "profile": "nosuch" }));
+    assert!(
+        code == -22 && said.ends_with("there is no 'plugin' entry in the erasure_code_profile {}"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -163,6 +185,16 @@ fn pool_has_the_chunks_of_its_profile_and_a_rule_of_its_own() {
     assert!(map.crush.rule_by_name("erasure-code").is_some());
     assert_eq!(create(&mut t, "r", "unknown").0, -22);
     assert_eq!(create(&mut t, "p", "code"), (0, "pool 'p' already exists".into()));
+    // A rule that is named must be there.
+    let with_rule = |rule: &str| {
+        json!({
+            "prefix": "osd pool create", "pool": "s", "pg_num": 8, "pool_type": "erasure",
+            "erasure_code_profile": "code", "rule": rule,
+        })
+    };
+    let (code, said, _) = t.command(with_rule("unknown"));
+    assert_eq!((code, &*said), (-2, "specified rule unknown doesn't exist"));
+    assert_eq!(t.command(with_rule("p")).0, 0);
 }
 
 #[test]
