@@ -9,6 +9,7 @@ use crate::acl::Acl;
 use crate::action::{Action, Need};
 use crate::iam::is_account_id;
 use crate::policy::{Asked, Context, Effect, Kind, Policy, Principal};
+use crate::rate::RateLimit;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, versioned_fields};
 use std::collections::BTreeMap;
@@ -92,6 +93,8 @@ pub mod setting {
     pub const REQUESTER_PAYS: &str = "requester-pays";
     /// `Quota`.
     pub const QUOTA: &str = "quota";
+    /// `RateLimit`.
+    pub const RATE_LIMIT: &str = "rate-limit";
 }
 
 /// What is set on a bucket about access.
@@ -107,6 +110,8 @@ pub struct BucketAccess {
     pub requester_pays: bool,
     /// None was set: that of the owner's buckets holds.
     pub quota: Option<Quota>,
+    /// Of all requests for the bucket to one gateway. None was set: that of all buckets holds.
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl BucketAccess {
@@ -120,6 +125,7 @@ impl BucketAccess {
             public_block: get(setting::PUBLIC_BLOCK).map(|value| from_slice(value)).transpose()?,
             requester_pays: get(setting::REQUESTER_PAYS).is_some(),
             quota: get(setting::QUOTA).map(|value| from_slice(value)).transpose()?,
+            rate_limit: get(setting::RATE_LIMIT).map(|value| from_slice(value)).transpose()?,
         })
     }
 

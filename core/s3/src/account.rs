@@ -1,6 +1,7 @@
 //! Users and buckets, as their records have them.
 
 use crate::iam::{Member, is_account_id};
+use crate::rate::RateLimit;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,10 +36,13 @@ pub struct User {
     pub swift_metadata: BTreeMap<String, String>,
     /// What it has as a user of an account.
     pub member: Member,
+    /// Of all the user's requests to one gateway. None was set: that of all users holds.
+    pub rate_limit: Option<RateLimit>,
 }
 versioned_fields!(
     User, "s3 user", id, display_name, is_suspended, max_buckets, access_keys;
-    later email, subusers, caps, user_quota, bucket_quota, policies, swift_keys, swift_metadata, member
+    later email, subusers, caps, user_quota, bucket_quota, policies, swift_keys, swift_metadata, member,
+    rate_limit
 );
 
 /// A bucket, as its record has it.

@@ -5,10 +5,12 @@
 
 mod cors;
 mod lifecycle;
+mod logging;
 pub mod website;
 
 pub use cors::{CorsAnswer, CorsRequest, CorsRule};
 pub use lifecycle::{Aged, Calendar, Expiry, LifecycleRule, NoncurrentTransition, Transition};
+pub use logging::{AccessRecord, BucketLogging, LogSource};
 
 use crate::lock::LockRule;
 use crate::version::Versioning;
@@ -29,6 +31,10 @@ pub mod setting {
     pub const LIFECYCLE: &str = "lifecycle";
     /// `LockRule`. A bucket has it if its versions can be locked.
     pub const LOCK: &str = "lock";
+    /// `Vec<NoticeRule>`, which gateways read.
+    pub const NOTICES: &str = "notices";
+    /// `BucketLogging`, which gateways read.
+    pub const LOGGING: &str = "logging";
 }
 
 /// The most tags of a bucket.

@@ -11,6 +11,7 @@
 //!       "t" NAME      the name ("e", "m", "u" or "v") was removed here; only while the leaf takes over keys
 //!       "u" KEY 0 TAG Upload that is open
 //!       "g" DUE TAG   Garbage, to be removed at the time DUE
+//!       "n" DUE TAG N Notice of a change, until its topic has it; after DUE any gateway sends it
 //!       "s" INSTANCE  Counters: what this incarnation of a gateway changed in this leaf
 //!       "l"           the version of this layout
 //! ```
@@ -199,11 +200,15 @@ pub(crate) fn map_key(low: &[u8]) -> Name {
 pub(crate) fn garbage_key(due: u64, tag: Tag) -> Name {
     named(b'g', format!("{due:016x}{tag}").as_bytes())
 }
+/// Of a change, of which there may be several.
+pub(crate) fn notice_key(due: u64, tag: Tag, at: usize) -> Name {
+    named(b'n', format!("{due:016x}{tag}.{at}").as_bytes())
+}
 pub(crate) fn counters_key(instance: u64) -> Name {
     named(b's', format!("{instance:016x}").as_bytes())
 }
-/// When garbage may be removed, by its key.
-pub(crate) fn garbage_due(key: &Name) -> Option<u64> {
+/// When garbage may be removed, or a notice sent by other gateways, by its key.
+pub(crate) fn due_of(key: &Name) -> Option<u64> {
     let text = std::str::from_utf8(key.as_bytes().get(1..17)?).ok()?;
     u64::from_str_radix(text, 16).ok()
 }

@@ -5,7 +5,8 @@
 //! `leaf` has the layout of the index, `record` the values in it, `listing` how pages are put together,
 //! `condition` the preconditions of HTTP, `version` names versions, `lock` keeps them, `upload` the state of
 //! a multipart upload, `data` how bodies are cut into RADOS objects, `encryption` how they are encrypted,
-//! `account` users and buckets, `config` what is set on a bucket, `form` what browsers may upload.
+//! `account` users and buckets, `notice` what topics are told of changes, `config` what is set on a bucket,
+//! `quota` and `rate` limits of both, `usage` what was done with them, `form` what browsers may upload.
 //!
 //! `iam` has accounts of several users. `access` decides who may do what, from `policy`, `acl` and the table
 //! of operations in `action`. `swift` has what Swift adds to buckets, `keystone` what OpenStack's identity
@@ -28,13 +29,16 @@ pub mod keystone;
 mod leaf;
 mod listing;
 mod lock;
+mod notice;
 mod placement;
 pub mod policy;
 mod quota;
+mod rate;
 mod record;
 pub mod swift;
 mod tag;
 mod upload;
+pub mod usage;
 mod version;
 
 #[cfg(test)]
@@ -44,20 +48,25 @@ pub use account::{BadCaps, Bucket, Caps, MAX_BUCKETS, Quota, SubuserAccess, User
 pub use action::{Action, Need};
 pub use condition::{Condition, Etags, NotRead, ReadCondition};
 pub use config::{
-    Aged, BUCKET_TAGS_MAX, BucketConfig, Calendar, CorsAnswer, CorsRequest, CorsRule, Expiry, LifecycleRule,
-    NoncurrentTransition, Transition, setting, website,
+    AccessRecord, Aged, BUCKET_TAGS_MAX, BucketConfig, BucketLogging, Calendar, CorsAnswer, CorsRequest,
+    CorsRule, Expiry, LifecycleRule, LogSource, NoncurrentTransition, Transition, setting, website,
 };
 pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
 pub use encryption::{BucketEncryption, CHUNK, CODE, Chunks, Encryption, KeySource, chunks};
 pub use form::{BadForm, FileSize, FormPolicy};
 pub use index::{
-    Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, OpId, Refusal, Revision, Ticket,
+    Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, NoticeItem, NoticesOf, OpId, Refusal,
+    Revision, Ticket,
 };
 pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
 pub use listing::{Item, Listed, Page, PageRequest};
 pub use lock::{Lock, LockMode, LockRule, LockView, Period, Retention};
+pub use notice::{
+    Notice, NoticeBucket, NoticeObject, NoticeRule, NoticeSource, Notices, Occasion, Topic, event,
+};
 pub use placement::{CLASSES_MAX, STANDARD, StorageClass, is_class_name};
 pub use quota::Ledger;
+pub use rate::{GlobalRates, RateLimit, Tokens};
 pub use record::{Body, Checksum, Counters, Entry, Extent, Head, Object};
 pub use tag::Tag;
 pub use upload::{Part, Upload, UploadReader, UploadState};

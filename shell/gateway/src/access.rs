@@ -3,10 +3,13 @@
 //! `nacre_s3::access` decides. This module finds what the decision is made on: who sends the request, the
 //! bucket's settings, the values of condition keys, and the object's list where it matters.
 
+use crate::access_log::logging_of;
 use crate::buckets::{Buckets, OpenBucket};
 use crate::errors;
 use crate::listing::percent_decode;
 use crate::objects::{key_of, tags_of_header};
+use crate::rates::Rates;
+use crate::trace::Trace;
 use crate::users::{Identity, Users};
 use crate::versions::{is_marker, version_of};
 use hyper::header::{HOST, HeaderMap, HeaderValue, REFERER, USER_AGENT};
@@ -15,7 +18,7 @@ use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
 use nacre_s3::iam::account_of;
 use nacre_s3::policy::{Context, Policy, Principal};
 use nacre_s3::swift::Container;
-use nacre_s3::{Action, Answer, Ask, Object, Refusal};
+use nacre_s3::{AccessRecord, Action, Answer, Ask, Object, Refusal};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::{CopySource, DeleteObjectsInput};
 use s3s::{S3Error, S3Request, S3Result, s3_error};
@@ -84,6 +87,7 @@ pub struct Access {
     pub users: Arc<Users>,
     pub buckets: Arc<Buckets>,
     pub region: String,
+    pub rates: Arc<Rates>,
 }
 
 /// An object, and the version of it if one is named.
@@ -94,9 +98,9 @@ struct At<'a> {
 }
 
 /// A bucket as a decision needs it.
-struct Opened {
-    bucket: OpenBucket,
-    access: BucketAccess,
+pub struct Opened {
+    pub bucket: OpenBucket,
+    pub access: BucketAccess,
     policy: Option<Policy>,
 }
 
@@ -340,6 +344,29 @@ impl<'a> Head<'a> {
         context
     }
 
+    /// What the access log has of it.
+    fn record(&self, target: Target<'_>) -> AccessRecord {
+        let text = |name: &str| self.header(name).unwrap_or_default().to_owned();
+        let authentication = match self.parameter("X-Amz-Signature") {
+            Some(_) => "QueryString",
+            None if self.headers.contains_key(hyper::header::AUTHORIZATION) => "AuthHeader",
+            None => "",
+        };
+        let is_body = matches!(target.operation, "PutObject" | "UploadPart");
+        let sent = self.header("x-amz-decoded-content-length").or_else(|| self.header("content-length"));
+        AccessRecord {
+            operation: target.operation.to_owned(),
+            key: target.key.unwrap_or_default().to_owned(),
+            referer: text(REFERER.as_str()),
+            user_agent: text(USER_AGENT.as_str()),
+            host: text("host"),
+            version: self.parameter("versionId").unwrap_or_default(),
+            authentication: authentication.to_owned(),
+            object_size: sent.filter(|_| is_body).and_then(|size| size.parse().ok()),
+            ..AccessRecord::default()
+        }
+    }
+
     fn signature(&self, context: &mut Context, now: OffsetDateTime) {
         let is_presigned = self.parameter("X-Amz-Signature").is_some();
         if self.is_form || is_presigned || self.headers.contains_key(hyper::header::AUTHORIZATION) {
@@ -388,11 +415,19 @@ impl Access {
         identity: Identity,
         target: Target<'_>,
         request: &Head<'_>,
-        peer: Option<Peer>,
+        trace: Option<&Trace>,
     ) -> S3Result<Granted> {
-        let mut context = request.context(&identity, peer, &self.region);
+        let mut context = request.context(&identity, trace.map(Trace::peer), &self.region);
         let version = request.parameter("versionId");
         let action = Action::of_operation(target.operation, version.is_some());
+        let mut of_bucket = None;
+        if let Some(trace) = trace {
+            let mut facts = trace.facts();
+            facts.operation = target.operation.to_owned();
+            facts.key = target.key.unwrap_or_default().to_owned();
+            let sender = identity.user.as_ref().or(identity.owner.as_ref());
+            facts.sender = sender.map(|user| user.id.clone()).unwrap_or_default();
+        }
         match (target.bucket, action.is_of_service()) {
             (name, true) => {
                 if !access::decide_service(&identity.sender, action, name, &context) {
@@ -402,6 +437,12 @@ impl Access {
             (None, false) => return Err(denied()),
             (Some(name), false) => {
                 let opened = self.open(name).await?;
+                if let Some(trace) = trace {
+                    let mut facts = trace.facts();
+                    facts.bucket = Some(opened.bucket.record.clone());
+                    let logging = logging_of(&opened.bucket.config.others)?;
+                    facts.logged = logging.map(|logging| (logging, request.record(target)));
+                }
                 context.set("s3:ResourceAccount", account_of(&opened.bucket.record.owner));
                 request.check_owner(EXPECTED_OWNER, &opened.bucket)?;
                 // Each object of a DeleteObjects is decided on when its name is known.
@@ -422,9 +463,18 @@ impl Access {
                     if !agrees || identity.owner.is_none() {
                         return Err(denied());
                     }
+                    if let Some(trace) = trace {
+                        trace.facts().sender_pays = true;
+                    }
                 }
                 self.check_source(&identity, request, &context).await?;
+                of_bucket = Some(opened);
             }
+        }
+        // What is refused for lack of rights does not count.
+        let charged = self.rates.admit(self.rates.of(&identity, of_bucket.as_ref()), action.is_write)?;
+        if let Some(trace) = trace {
+            trace.facts().charged = charged;
         }
         Ok(Granted { identity, context: Arc::new(context) })
     }
@@ -437,13 +487,13 @@ impl S3Access for Access {
         let request = Head::new(&headers, uri.query());
         let access_key = cx.credentials().map(|credentials| credentials.access_key.clone());
         let identity = self.identify(access_key.as_deref(), &request).await?;
-        let peer = cx.extensions_mut().get::<Peer>().copied();
+        let trace = cx.extensions_mut().get::<Trace>().cloned();
         let operation = cx.s3_op().name();
         let path = cx.s3_path();
         let bucket = path.get_bucket_name().map(str::to_owned);
         let key = path.get_object_key().map(str::to_owned);
         let target = Target { operation, bucket: bucket.as_deref(), key: key.as_deref() };
-        let granted = self.authorize(identity, target, &request, peer).await?;
+        let granted = self.authorize(identity, target, &request, trace.as_ref()).await?;
         cx.extensions_mut().insert(granted);
         Ok(())
     }

@@ -13,19 +13,23 @@
 //! objects that end at a time of their own.
 //!
 //! `access` checks every request before it is carried out, `policies` and `acls` have what is set on buckets
-//! and objects about that, `quotas` what may be written. `accounts` has the records of users, `sessions` and
-//! `sts` roles and keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin`
-//! administers all of it. `encryption` has what requests ask for about encryption at rest, `keyring` the keys
-//! for it, `cipher` encrypts bodies. `query` answers requests in forms: `sts` and `iam`. `members` has the
-//! records of accounts of several users, `records` reads and changes records. `swift` serves the same buckets
-//! to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of other pages'
-//! forms, which `multipart` reads.
+//! and objects about that, `quotas` what may be written, `rates` how much in a minute; `trace` follows a
+//! request to its end, which `usage` counts, and `access_log` writes down. `audit` has a log of what was
+//! administered and what was refused. `accounts` has the records of users, `sessions` and `sts` roles and
+//! keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin` administers all of it.
+//! `encryption` has what requests ask for about encryption at rest, `keyring` the keys for it, `cipher`
+//! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `members` has the records of
+//! accounts of several users, `records` reads and changes records. `notify` tells topics of changes. `lease`
+//! has what one gateway at a time does. `swift` serves the same buckets to clients of OpenStack. `console`
+//! has pages for browsers, `post_forms` takes uploads of other pages' forms, which `multipart` reads.
 
 mod access;
+mod access_log;
 mod accounts;
 mod acls;
 mod admin;
 mod attributes;
+mod audit;
 mod buckets;
 mod checksums;
 mod cipher;
@@ -45,12 +49,14 @@ mod garbage;
 mod iam;
 mod keyring;
 mod keystone;
+mod lease;
 mod lifecycle;
 mod lifecycle_rules;
 mod listing;
 mod locks;
 mod members;
 mod multipart;
+mod notify;
 mod object_acls;
 mod object_tags;
 mod objects;
@@ -60,6 +66,7 @@ mod policies;
 mod post_forms;
 mod query;
 mod quotas;
+mod rates;
 mod receive;
 mod records;
 mod secrets;
@@ -73,13 +80,16 @@ mod store;
 mod sts;
 mod swift;
 mod tls;
+mod trace;
 mod unread;
 mod uploads;
+mod usage;
 mod users;
 mod versions;
 mod website;
 
 pub use admin::{Admin, AdminError, Params, Verb};
+pub use audit::AuditLog;
 pub use features::{FEATURES, Feature, Support};
 pub use keystone::KeystoneOptions;
 pub use nacre_perf::Registry;

@@ -7,6 +7,7 @@
 use crate::buckets::{OpenBucket, upload_of};
 use crate::checksums::{Algorithm, Expected};
 use crate::expiry::Ended;
+use crate::lease;
 use crate::objects::owner;
 use crate::orphans::{self, WINDOW};
 use crate::receive::{Incoming, receive};
@@ -18,8 +19,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hyper::header::HeaderMap;
 use hyper::http::Extensions;
-use nacre_base::{Name, errno};
-use nacre_rados::{Compare, Failure};
+use nacre_base::Name;
+use nacre_rados::Failure;
 use nacre_s3::{
     Aged, Answer, Ask, Body, Calendar, Change, Condition, Deletion, Entry, Expiry, Item, KeySource,
     LifecycleRule, Listed, LockView, Object, PageRequest, Refusal, Revision, Upload,
@@ -32,10 +33,6 @@ use std::time::Duration;
 const LEASE: &str = "lifecycle";
 /// What stands for the search of left data among the progress of buckets.
 const SWEEP: &str = "sweep";
-/// The attribute with the gateway's number and the end of the lease.
-const HOLDER: &str = "holder";
-/// A gateway that ends is followed by another one after this time.
-const LEASE_TIME: Duration = Duration::from_secs(60);
 /// How often a gateway looks whether there is something to do.
 const INTERVAL: Duration = Duration::from_secs(30);
 const PAGE: usize = 1000;
@@ -134,29 +131,7 @@ impl Lifecycle {
 
     /// Takes the lease, or keeps it. No: another gateway has it.
     async fn hold_lease(&self, pools: &Pools) -> Result<bool> {
-        let before = match pools.meta.xattrs(LEASE).await {
-            Err(failure) if failure.is_not_found() => None,
-            xattrs => xattrs?.get(&Name::from(HOLDER)).cloned(),
-        };
-        if let Some(value) = &before {
-            // One that cannot be read counts as none.
-            let (holder, until) = from_slice::<(u64, u64)>(value).unwrap_or_default();
-            if holder != self.core.store.instance && until > now() {
-                return Ok(false);
-            }
-        }
-        let until = now() + u64::try_from(LEASE_TIME.as_millis()).unwrap_or(u64::MAX);
-        let lease = to_vec(&(self.core.store.instance, until));
-        let object = pools.meta.object(LEASE);
-        let request = match before {
-            None => object.create(true),
-            Some(before) => object.compare_xattr(HOLDER, Compare::Equal, before),
-        };
-        match pools.meta.run(request.set_xattr(HOLDER, lease)).await {
-            Ok(_) => Ok(true),
-            Err(failure) if [errno::EEXIST, errno::ECANCELED].contains(&failure.errno) => Ok(false),
-            Err(failure) => Err(failure.into()),
-        }
+        lease::hold(&self.core.store, pools, LEASE).await
     }
 
     /// Some pages of a bucket. Whether there are more.

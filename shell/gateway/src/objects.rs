@@ -19,7 +19,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use nacre_s3::{
-    Answer, Ask, Body, Change, Condition, Deletion, Entry, Etags, FileSize, Head, LockView, NotRead, Object,
+    Answer, Body, Change, Condition, Deletion, Entry, Etags, FileSize, Head, LockView, NotRead, Object,
     ReadCondition, Refusal, Tag, VersionId, Versioning,
 };
 use s3s::dto::{
@@ -334,9 +334,9 @@ impl Core {
         let due = now() + self.grace_millis();
         let versioning = self.versioning(bucket).await?;
         let keeps = versioning == Versioning::Enabled;
-        let put = Ask::Change(Change::Put { key, object, condition, due, upload: None, keeps });
+        let put = Change::Put { key, object, condition, due, upload: None, keeps };
         let data = data.hand_over();
-        match bucket.index.ask(put).await {
+        match bucket.change(put).await {
             Ok(answer) => {
                 let version = made_version(versioning, &answer);
                 Ok(Made { entry, checksum: Some(checksum), version })
@@ -447,7 +447,7 @@ impl Core {
             due: now() + self.grace_millis(),
             tag: self.store.new_tag(),
         };
-        match bucket.index.ask(Ask::Change(Change::Delete(Box::new(deletion)))).await {
+        match bucket.change(Change::Delete(Box::new(deletion))).await {
             Ok(Answer::Deleted { version, is_marker, .. }) => {
                 let shown = version.filter(|_| versioning != Versioning::Off);
                 Ok((shown.map(|version| version.to_string()), is_marker))
@@ -604,8 +604,8 @@ impl Core {
             let condition = Condition { tag: unchanged, ..Condition::default() };
             let due = now() + self.grace_millis();
             let keeps = versioning == Versioning::Enabled;
-            let put = Ask::Change(Change::Put { key, object, condition, due, upload: None, keeps });
-            let answer = bucket.index.ask(put).await.map_err(|refusal| match refusal {
+            let put = Change::Put { key, object, condition, due, upload: None, keeps };
+            let answer = bucket.change(put).await.map_err(|refusal| match refusal {
                 Refusal::PreconditionFailed | Refusal::NoSuchKey => {
                     s3_error!(OperationAborted, "The object was changed at the same time. Please try again.")
                 }

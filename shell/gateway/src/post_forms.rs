@@ -12,6 +12,7 @@ use crate::query::xml::escape;
 use crate::service::Core;
 use crate::signing;
 use crate::store::now;
+use crate::trace::Trace;
 use crate::users::{Auth, Identity};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -263,7 +264,8 @@ impl PostForms {
             asked.is_form = true;
         }
         let target = Target { operation: "PostObject", bucket: Some(&bucket), key: Some(&key) };
-        let granted = self.access.authorize(identity, target, &asked, peer).await?;
+        let trace = head.extensions.get::<Trace>().cloned();
+        let granted = self.access.authorize(identity, target, &asked, trace.as_ref()).await?;
         let input = PutObjectInput { body: Some(file.stream), ..input_of(&fields, &headers, &bucket, &key)? };
         let mut extensions = Extensions::new();
         extensions.insert(granted);

@@ -1,7 +1,9 @@
 //! The HTTP server: connections, their limits, and the end of the process.
 
 use crate::access::{Access, Peer};
+use crate::access_log::{AccessLog, Delivery};
 use crate::admin::{Admin, AdminApi};
+use crate::audit::AuditLog;
 use crate::buckets::Buckets;
 use crate::console;
 use crate::cors::{self, CrossOrigin};
@@ -14,15 +16,19 @@ use crate::keyring::KeyRing;
 use crate::keystone::{Keystone, KeystoneOptions};
 use crate::lifecycle::Lifecycle;
 use crate::multipart::is_form;
+use crate::notify::{Notifier, Topics};
 use crate::orphans::be_seen;
 use crate::post_forms::PostForms;
 use crate::query::QueryApi;
 use crate::quotas::Quotas;
+use crate::rates::Rates;
 use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::swift::Swift;
 use crate::tls::{Tls, TlsFiles};
+use crate::trace::{Ends, Trace};
 use crate::unread;
+use crate::usage::UsageLog;
 use crate::users::{Auth, FirstUser, Users};
 use crate::website::{self, Sites};
 use anyhow::{Context, Result};
@@ -80,6 +86,10 @@ pub struct Options {
     pub lifecycle_day: Option<Duration>,
     /// What `ceph -s` and `ceph service dump` show of the gateway, under the name of radosgw's service.
     pub shown: ServiceDaemon,
+    /// Where administration and refusals are noted.
+    pub audit: Option<Arc<AuditLog>>,
+    /// How often access logs of buckets are written.
+    pub log_interval: Duration,
     /// Connections are encrypted if this is given.
     pub tls: Option<TlsFiles>,
     /// Users of Keystone are let in if this is given.
@@ -97,6 +107,8 @@ struct Serving {
     sites: Sites,
     region: Arc<str>,
     counters: Arc<GatewayCounters>,
+    ends: Arc<Ends>,
+    delivery: Arc<Delivery>,
     /// Requests that are not answered yet.
     active: AtomicU64,
 }
@@ -125,8 +137,9 @@ pub struct Gateway {
     perf: Arc<Registry>,
     connections: Arc<Semaphore>,
     tls: Option<Arc<Tls>>,
-    /// Collects garbage, carries out lifecycle rules, notes that this gateway is there, and looks at the
-    /// certificate.
+    /// Collects garbage, carries out lifecycle rules, notes that this gateway is there, reads rate limits,
+    /// writes the usage log and access logs, and
+    /// looks at the certificate.
     background: Vec<JoinHandle<()>>,
 }
 
@@ -158,15 +171,27 @@ impl Gateway {
         let domains = Domains::new(&options.domains).map_err(anyhow::Error::msg)?;
         let sites = Sites(Domains::new(&options.website_domains).map_err(anyhow::Error::msg)?);
         let quotas = Quotas::new(users.accounts.clone(), buckets.clone());
+        let usage = Arc::new(UsageLog::new(store.clone()));
+        background.push(tokio::spawn(usage.clone().run()));
         let api = AdminApi {
-            admin: Admin::of_gateway(store.clone(), users.clone(), buckets.clone()),
+            admin: Admin::of_gateway(store.clone(), users.clone(), buckets.clone()).with_usage(usage.clone()),
+            audit: options.audit.clone(),
             users: users.clone(),
             domains: domains.clone(),
         };
         let iam = Iam::new(Admin::of_gateway(store.clone(), users.clone(), buckets.clone()), users.clone());
-        let query = QueryApi::new(users.clone(), iam, &options.region);
-        let access =
-            Access { users: users.clone(), buckets: buckets.clone(), region: options.region.clone() };
+        let topics = Topics { store: store.clone(), region: options.region.clone() };
+        let query = QueryApi::new(users.clone(), iam, topics, &options.region);
+        let notifier = Arc::new(Notifier::new(store.clone(), buckets.clone(), &options.region));
+        background.push(tokio::spawn(notifier.clone().run()));
+        let rates = Arc::new(Rates::default());
+        background.push(tokio::spawn(rates.clone().watch(store.clone())));
+        let access = Access {
+            users: users.clone(),
+            buckets: buckets.clone(),
+            region: options.region.clone(),
+            rates: rates.clone(),
+        };
         let core = Core {
             counters: counters.clone(),
             keyring: KeyRing::new(store.clone()),
@@ -184,6 +209,10 @@ impl Gateway {
         background.push(tokio::spawn(lifecycle.run()));
         let swift = Arc::new(Swift::new(core.clone(), access.clone()));
         let post_forms = PostForms { core: core.clone(), access: access.clone() };
+        let log = Arc::new(AccessLog::default());
+        let interval = options.log_interval;
+        let delivery = Arc::new(Delivery { core: core.clone(), access: access.clone(), interval });
+        background.push(tokio::spawn(log.clone().run(delivery.clone())));
         let mut builder = S3ServiceBuilder::new(Service(core));
         builder.set_auth(Auth(users));
         builder.set_access(access);
@@ -205,6 +234,8 @@ impl Gateway {
             sites,
             region,
             counters,
+            delivery,
+            ends: Arc::new(Ends { rates, usage, log, notifier, audit: options.audit }),
             active: AtomicU64::new(0),
         };
         Ok(Gateway { listener, serving: Arc::new(serving), perf, connections, tls, background })
@@ -263,6 +294,11 @@ impl Gateway {
         let _ = stopping.send(true);
         // Each connection holds a receiver.
         let _ = tokio::time::timeout(DRAIN_MAX, stopping.closed()).await;
+        if let Ok(Err(e)) = tokio::time::timeout(DRAIN_MAX, self.serving.ends.usage.flush()).await {
+            tracing::warn!("the last entries of the usage log are lost: {e:#}");
+        }
+        let log = self.serving.ends.log.flush(&self.serving.delivery);
+        let _ = tokio::time::timeout(DRAIN_MAX, log).await;
     }
 }
 
@@ -333,16 +369,17 @@ async fn connection(
         let (refusal, serving) = (front::refusal(&request), serving.clone());
         async move {
             let _active = ActiveRequest::begin(&serving);
-            let (request, unread) = unread::split(request);
-            let mut answer = serving.answer(request, refusal).await;
+            let trace = Trace::begin(serving.ends.clone(), peer, &request);
+            request.extensions_mut().insert(trace.clone());
+            let (request, unread) = unread::split(trace.of_request(request));
+            let mut answer = trace.carry_out(serving.answer(request, refusal)).await;
             if let Ok(answer) = &mut answer {
                 unread.end(answer).await;
             }
-            if answer.as_ref().is_ok_and(|answer| !is_failure(answer.status())) {
-                return answer;
+            if !answer.as_ref().is_ok_and(|answer| !is_failure(answer.status())) {
+                serving.counters.failed_req.inc();
             }
-            serving.counters.failed_req.inc();
-            answer
+            answer.map(|answer| trace.of_answer(answer))
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

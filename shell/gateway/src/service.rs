@@ -212,6 +212,32 @@ impl S3 for Service {
         self.0.delete_bucket_cors(req).await
     }
 
+    async fn put_bucket_logging(
+        &self,
+        req: S3Request<dto::PutBucketLoggingInput>,
+    ) -> S3Result<S3Response<dto::PutBucketLoggingOutput>> {
+        self.0.put_bucket_logging(req).await
+    }
+    async fn get_bucket_logging(
+        &self,
+        req: S3Request<dto::GetBucketLoggingInput>,
+    ) -> S3Result<S3Response<dto::GetBucketLoggingOutput>> {
+        self.0.get_bucket_logging(req).await
+    }
+
+    async fn put_bucket_notification_configuration(
+        &self,
+        req: S3Request<dto::PutBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<dto::PutBucketNotificationConfigurationOutput>> {
+        self.0.put_bucket_notification_configuration(req).await
+    }
+    async fn get_bucket_notification_configuration(
+        &self,
+        req: S3Request<dto::GetBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<dto::GetBucketNotificationConfigurationOutput>> {
+        self.0.get_bucket_notification_configuration(req).await
+    }
+
     async fn put_bucket_versioning(
         &self,
         req: S3Request<PutBucketVersioningInput>,

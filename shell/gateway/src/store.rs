@@ -21,6 +21,8 @@ pub const INDEX_POOL: &str = "s3.index";
 pub const DATA_POOL: &str = "s3.data";
 /// The namespace of users and buckets in the index pool.
 const META: &str = "meta";
+/// The namespace of the usage log.
+const USAGE: &str = "usage";
 /// After this long a request to the cluster fails, and the client tries again.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -43,6 +45,8 @@ pub struct Pools {
     pub index: Pool,
     /// Users and buckets.
     pub meta: Pool,
+    /// The usage log.
+    pub usage: Pool,
     pub data: Pool,
 }
 
@@ -79,8 +83,8 @@ impl Store {
             (Err(failure), _) | (_, Err(failure)) if failure.is_not_found() => return Ok(None),
             (Err(failure), _) | (_, Err(failure)) => return Err(failure),
         };
-        let meta = index.namespace(META);
-        Ok(Some(self.pools.get_or_init(async || Pools { index, meta, data }).await))
+        let (meta, usage) = (index.namespace(META), index.namespace(USAGE));
+        Ok(Some(self.pools.get_or_init(async || Pools { index, meta, usage, data }).await))
     }
 
     /// The pools, made if they are missing.

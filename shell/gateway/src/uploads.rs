@@ -376,15 +376,15 @@ impl Core {
         let mut told = HeaderMap::new();
         encryption::tell(&mut told, &head.encryption);
         let versioning = self.versioning(&bucket).await?;
-        let put = Ask::Change(Change::Put {
+        let put = Change::Put {
             key: key.clone(),
             object: Box::new(Object { entry: entry.clone(), head }),
             condition: condition(input.if_match, input.if_none_match),
             due: now() + self.grace_millis(),
             upload: Some(id),
             keeps: versioning == Versioning::Enabled,
-        });
-        let version = match bucket.index.ask(put).await {
+        };
+        let version = match bucket.change(put).await {
             Ok(answer) => {
                 admitted.keep();
                 made_version(versioning, &answer)

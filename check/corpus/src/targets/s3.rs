@@ -5,11 +5,13 @@ use bytes::Bytes;
 use nacre_base::Name;
 use nacre_s3::acl::{Acl, Grant, Grantee, Permission};
 use nacre_s3::swift::Container;
+use nacre_s3::usage::{Usage, UsageRecord};
 use nacre_s3::website::{RoutingRule, Target, Website};
 use nacre_s3::{
-    Aged, Body, Bucket, BucketConfig, BucketEncryption, Calendar, Checksum, CorsRequest, CorsRule, Counters,
-    Encryption, Entry, Extent, Garbage, Head, History, KeySource, LifecycleRule, Lock, LockMode, LockRule,
-    OldVersion, Part, Period, Retention, StorageClass, Tag, Transition, Upload, User, Versioning,
+    Aged, Body, Bucket, BucketConfig, BucketEncryption, BucketLogging, Calendar, Checksum, CorsRequest,
+    CorsRule, Counters, Encryption, Entry, Extent, Garbage, GlobalRates, Head, History, KeySource,
+    LifecycleRule, Lock, LockMode, LockRule, LogSource, Notice, NoticeBucket, NoticeRule, OldVersion, Part,
+    Period, RateLimit, Retention, StorageClass, Tag, Topic, Transition, Upload, User, Versioning, event,
 };
 use nacre_wire::{Decode, Encode, from_slice, to_vec};
 use std::collections::BTreeMap;
@@ -38,8 +40,28 @@ fn decode_website(bytes: &[u8]) {
     let _ = site.key_of("a/");
 }
 
+fn decode_notice(bytes: &[u8]) {
+    if let Some(notice) = stable::<Notice>(bytes) {
+        let _ = notice.record("opaque");
+    }
+}
+
+fn decode_rules(bytes: &[u8]) {
+    if let Some(rules) = stable::<Vec<NoticeRule>>(bytes) {
+        let _ = NoticeRule::fault(&rules);
+        let _ = rules.iter().any(|rule| rule.chooses(event::PUT, "a/b"));
+    }
+}
+
+fn decode_logging(bytes: &[u8]) {
+    if let Some(logging) = stable::<BucketLogging>(bytes) {
+        let source = LogSource { bucket: "b", owner: "o", region: "r" };
+        let _ = logging.key(source, u64::MAX, 0, "unique");
+    }
+}
+
 /// The decoders, in the order of the first byte of an input.
-const VALUES: [fn(&[u8]); 15] = [
+const VALUES: [fn(&[u8]); 22] = [
     decode::<Entry>,
     decode::<Head>,
     decode::<Counters>,
@@ -55,6 +77,13 @@ const VALUES: [fn(&[u8]); 15] = [
     decode::<BucketEncryption>,
     decode_website,
     decode::<StorageClass>,
+    decode::<RateLimit>,
+    decode::<GlobalRates>,
+    decode::<UsageRecord>,
+    decode_logging,
+    decode_notice,
+    decode_rules,
+    decode::<Topic>,
 ];
 
 /// What decodes also becomes a policy, or is refused.
@@ -138,6 +167,13 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
     };
     let marker = Entry { stamp: 4, is_marker: true, ..entry.clone() };
     let history = History { newest: 4, null: Some(0), older: Some(3), marker: Some(marker), last: TAG };
+    let bucket = NoticeBucket { name: "b".into(), ..NoticeBucket::default() };
+    let notice =
+        Notice { topic: "$t".into(), event: event::PUT.into(), tag: TAG, bucket, ..Notice::default() };
+    let rule = NoticeRule { id: "r".into(), events: vec!["ObjectCreated:*".into()], ..NoticeRule::default() };
+    let limit = RateLimit { is_enabled: true, read_ops: 3, ..RateLimit::default() };
+    let categories = BTreeMap::from([("get_obj".to_owned(), Usage { ops: 1, ..Usage::default() })]);
+    let usage = UsageRecord { hour: 3600, user: "u".into(), categories, ..UsageRecord::default() };
     let old = OldVersion { entry: entry.clone(), newer: 4, older: Some(2) };
     vec![
         seed(0, &entry),
@@ -164,6 +200,13 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
         seed(11, &User { id: "u".into(), swift_metadata: text("temp-url-key"), ..User::default() }),
         seed(13, &website()),
         seed(14, &StorageClass { name: "COLD".into(), pool: "cold".into(), is_retired: true }),
+        seed(19, &notice),
+        seed(20, &vec![rule]),
+        seed(21, &Topic { name: "t".into(), endpoint: "http://h".into(), ..Topic::default() }),
+        seed(15, &limit),
+        seed(16, &GlobalRates { user: limit, ..GlobalRates::default() }),
+        seed(17, &usage),
+        seed(18, &BucketLogging { target: "t".into(), prefix: "p".into(), ..BucketLogging::default() }),
         seed(12, &BucketEncryption { source: KeySource::Gateways, name: String::new() }),
     ]
 }

@@ -116,6 +116,12 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
     let mut access = python(&c, "s3_access.py").unwrap();
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
+    let audit = c.folder().join("audit.log");
+    let options = ["--access-log-interval", "1", "--audit-log", &audit.display().to_string()];
+    let gateway = Gateway::start_with(&c, &options).unwrap();
+    let mut usage = python(&c, "s3_usage.py").unwrap();
+    succeed(usage.arg(nacre_binary()).arg(c.folder()).arg(&gateway.endpoint).arg(&audit)).unwrap();
+    drop(gateway);
     let mut iam = python(&c, "s3_iam.py").unwrap();
     succeed(iam.arg(nacre_binary()).arg(c.folder())).unwrap();
     more_through_tls(&c).unwrap();

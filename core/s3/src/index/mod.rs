@@ -27,10 +27,11 @@ mod writer;
 
 pub use change::{Change, Deletion, Revision};
 pub use split::Limits;
-pub use walk::GarbageItem;
+pub use walk::{GarbageItem, NoticeItem, NoticesOf};
 
 use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
+use crate::notice::Notices;
 use crate::record::{Counters, Object};
 use crate::tag::Tag;
 use crate::version::VersionId;
@@ -57,6 +58,8 @@ pub struct Ticket(pub u64);
 pub enum Ask {
     /// Writes a key.
     Change(Change),
+    /// The same, and notes it in the same operation.
+    Noted { change: Change, notices: Notices },
     /// Reads an object.
     Get { key: Bytes },
     /// Reads a version of an object.
@@ -67,7 +70,9 @@ pub enum Ask {
     Totals,
     /// Garbage that is due at this time, at most so many.
     Garbage { now: u64, max: usize },
-    /// Forgets garbage that was removed.
+    /// Notices that wait, at most so many.
+    Notices { of: NoticesOf, max: usize },
+    /// Forgets garbage that was removed, or notices that were sent.
     ForgetGarbage { leaf: LeafName, keys: Vec<Name> },
     /// Makes every leaf refuse writes, if the bucket is empty.
     Seal,
@@ -100,6 +105,7 @@ pub enum Answer {
     Page(Page),
     Totals(Counters),
     Garbage(Vec<GarbageItem>),
+    Notices(Vec<NoticeItem>),
     Leaves(Vec<LeafName>),
 }
 
@@ -225,12 +231,14 @@ impl BucketIndex {
     pub fn ask(&mut self, ticket: Ticket, ask: Ask, out: &mut Vec<Effect>) {
         let walk = |walk| Pending::Walk(ticket, 0, Box::new(walk));
         let pending = match ask {
-            Ask::Change(change) => Pending::Write(Box::new(Write::new(ticket, change))),
+            Ask::Change(change) => Pending::Write(Box::new(Write::new(ticket, change, Notices::default()))),
+            Ask::Noted { change, notices } => Pending::Write(Box::new(Write::new(ticket, change, notices))),
             Ask::Get { key } => walk(Walk::get(key, None)),
             Ask::GetVersion { key, version } => walk(Walk::get(key, Some(version))),
             Ask::Page(request) => walk(Walk::page(request)),
             Ask::Totals => walk(Walk::totals()),
             Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),
+            Ask::Notices { of, max } => walk(Walk::notices(of, max)),
             Ask::Seal => walk(Walk::seal()),
             Ask::Unseal => walk(Walk::unseal()),
             Ask::Leaves => walk(Walk::leaves()),
@@ -395,7 +403,7 @@ impl BucketIndex {
         result: OpResult,
         out: &mut Vec<Effect>,
     ) {
-        match walk.completed(result, &mut self.root) {
+        match walk.completed(result, &self.place, &mut self.root) {
             WalkStep::Continue => self.begin(Pending::Walk(ticket, reloads, walk), out),
             WalkStep::Reload if reloads < RELOADS_MAX => {
                 self.root.forget();

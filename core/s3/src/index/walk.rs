@@ -3,8 +3,9 @@
 use super::get::Get;
 use super::page::{PageStep, PageWalk};
 use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, output};
-use crate::leaf::{GENERATION, Garbage, LeafName, LeafRange, RANGE, garbage_due, pairs};
+use crate::leaf::{GENERATION, Garbage, LeafName, LeafRange, RANGE, due_of, pairs};
 use crate::listing::PageRequest;
+use crate::notice::Notice;
 use crate::record::Counters;
 use crate::version::VersionId;
 use bytes::Bytes;
@@ -23,6 +24,23 @@ pub struct GarbageItem {
     pub leaf: LeafName,
     pub key: Name,
     pub garbage: Garbage,
+}
+
+/// A notice that waits, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeItem {
+    pub leaf: LeafName,
+    pub key: Name,
+    pub notice: Notice,
+}
+
+/// Which notices are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoticesOf {
+    /// Those that are due at this time, in all leaves.
+    Due { now: u64 },
+    /// Those of this incarnation of a gateway, in the leaf of a key.
+    Own { key: Bytes },
 }
 
 /// A request on its way along the leaves.
@@ -46,6 +64,11 @@ enum Kind {
         now: u64,
         max: usize,
         found: Vec<GarbageItem>,
+    },
+    Notices {
+        of: NoticesOf,
+        max: usize,
+        found: Vec<NoticeItem>,
     },
     Seal(Seal),
     /// Opens leaves that are sealed. Some: one that is opened next, as it was read.
@@ -75,6 +98,15 @@ impl Seal {
             range.generation.to_string(),
         );
         Some(open.put(same))
+    }
+}
+
+impl NoticesOf {
+    fn start(&self) -> Bytes {
+        match self {
+            NoticesOf::Due { .. } => Bytes::new(),
+            NoticesOf::Own { key } => key.clone(),
+        }
     }
 }
 
@@ -113,6 +145,11 @@ impl Walk {
     pub fn garbage(now: u64, max: usize) -> Walk {
         Walk::new(Kind::Garbage { now, max, found: Vec::new() }, Bytes::new())
     }
+    /// Finds notices that wait.
+    pub fn notices(of: NoticesOf, max: usize) -> Walk {
+        let at = of.start();
+        Walk::new(Kind::Notices { of, max, found: Vec::new() }, at)
+    }
     /// Lists the leaves.
     pub fn leaves() -> Walk {
         Walk::new(Kind::Leaves(Vec::new()), Bytes::new())
@@ -135,6 +172,11 @@ impl Walk {
             Kind::Page(page) => return page.restart(),
             Kind::Totals(sum) => *sum = Counters::default(),
             Kind::Garbage { found, .. } => found.clear(),
+            Kind::Notices { of, found, .. } => {
+                found.clear();
+                self.at = of.start();
+                return;
+            }
             Kind::Leaves(found) => found.clear(),
             Kind::Seal(seal) => seal.ready = None,
             Kind::Unseal(ready) => *ready = None,
@@ -164,6 +206,7 @@ impl Walk {
             }
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
+            Kind::Notices { .. } => all_of(request.get_xattr(RANGE), b"n", PAIRS),
             Kind::Seal(Seal { ready: Some((range, version)), .. }) => {
                 range.put(request.assert_version(*version))
             }
@@ -175,11 +218,11 @@ impl Walk {
     }
 
     /// Takes the result of a step.
-    pub fn completed(&mut self, result: OpResult, root: &mut Root) -> WalkStep {
-        self.next(result, root).unwrap_or_else(|refusal| done(Err(refusal)))
+    pub fn completed(&mut self, result: OpResult, place: &Place, root: &mut Root) -> WalkStep {
+        self.next(result, place, root).unwrap_or_else(|refusal| done(Err(refusal)))
     }
 
-    fn next(&mut self, result: OpResult, root: &mut Root) -> Result<WalkStep, Refusal> {
+    fn next(&mut self, result: OpResult, place: &Place, root: &mut Root) -> Result<WalkStep, Refusal> {
         if let Kind::Seal(seal) = &mut self.kind
             && seal.undoes
         {
@@ -274,13 +317,27 @@ impl Walk {
             }
             Kind::Garbage { now, max, found } => {
                 for (key, value) in pairs(output(&reply, 1)?)?.0 {
-                    if found.len() < *max && garbage_due(&key).is_some_and(|due| due <= *now) {
+                    if found.len() < *max && due_of(&key).is_some_and(|due| due <= *now) {
                         let garbage = from_slice(&value)?;
                         found.push(GarbageItem { leaf: leaf.clone(), key, garbage });
                     }
                 }
                 let is_full = found.len() >= *max;
                 Ok(if is_full { self.all_done() } else { self.leaf_done(&range) })
+            }
+            Kind::Notices { of, max, found } => {
+                for (key, value) in pairs(output(&reply, 1)?)?.0 {
+                    let notice: Notice = from_slice(&value)?;
+                    let is_meant = match of {
+                        NoticesOf::Due { now } => due_of(&key).is_some_and(|due| due <= *now),
+                        NoticesOf::Own { .. } => notice.tag.instance == place.instance,
+                    };
+                    if is_meant && found.len() < *max {
+                        found.push(NoticeItem { leaf: leaf.clone(), key, notice });
+                    }
+                }
+                let is_last = found.len() >= *max || matches!(of, NoticesOf::Own { .. });
+                Ok(if is_last { self.all_done() } else { self.leaf_done(&range) })
             }
             Kind::Seal(seal) => {
                 let is_empty = |at| Ok::<_, Refusal>(pairs(output(&reply, at)?)?.0.is_empty());
@@ -318,6 +375,7 @@ impl Walk {
         done(Ok(match &mut self.kind {
             Kind::Totals(sum) => Answer::Totals(*sum),
             Kind::Garbage { found, .. } => Answer::Garbage(std::mem::take(found)),
+            Kind::Notices { found, .. } => Answer::Notices(std::mem::take(found)),
             Kind::Leaves(found) => Answer::Leaves(std::mem::take(found)),
             Kind::Seal(_) | Kind::Unseal(_) => Answer::Done,
             Kind::Get(_) | Kind::Page(_) => unreachable!("a request about one key or a range"),

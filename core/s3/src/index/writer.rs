@@ -4,6 +4,7 @@ use super::cells::{Cells, Source, with_tombstones};
 use super::change::{Change, Decision, Edit};
 use super::{Answer, Effect, OpResult, Place, Refusal, Ticket, is_canceled, output};
 use crate::leaf::{GENERATION, LeafName, LeafRange, RANGE, compare_all, counters_key};
+use crate::notice::Notices;
 use crate::record::Counters;
 use bytes::Bytes;
 use nacre_base::Name;
@@ -21,6 +22,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub struct Write {
     pub ticket: Ticket,
     pub change: Change,
+    /// What is noted about the change in the same operation.
+    notices: Notices,
     /// What is to be read of the key.
     names: BTreeSet<Name>,
     /// What is known of the key; none before it was read.
@@ -39,11 +42,12 @@ pub struct Write {
 
 impl Write {
     /// A write of which nothing was read yet.
-    pub fn new(ticket: Ticket, change: Change) -> Write {
+    pub fn new(ticket: Ticket, change: Change, notices: Notices) -> Write {
         Write {
             ticket,
             names: change.reads(),
             change,
+            notices,
             state: None,
             source: Source::default(),
             generation: 0,
@@ -228,7 +232,7 @@ impl LeafWriter {
                 break;
             }
             if keys.insert(write.change.key().clone()) {
-                bytes += write.change.bytes();
+                bytes += write.change.bytes() + write.notices.bytes();
                 batch.push(write);
             } else {
                 later.push_back(write);
@@ -436,6 +440,7 @@ fn write(
                 inserts += usize::from(edit.grows);
                 all.guards.extend(edit.guards);
                 all.set.extend(edit.set);
+                all.set.extend(write.notices.written(&answer));
                 all.remove.extend(edit.remove);
                 counters.add(edit.counters);
                 batch.push((write, answer));

@@ -5,6 +5,7 @@ mod access;
 mod corrupt;
 mod linearizable;
 mod model;
+mod notices;
 mod random;
 mod versions;
 

@@ -1,12 +1,13 @@
 //! `nacre s3 user ...` and the like: users, keys and buckets, with the words and the JSON of `radosgw-admin`.
 
 use crate::size::Size;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use nacre_gateway::{Admin, Params, Verb};
+use nacre_gateway::{Admin, AuditLog, Params, Verb};
 use nacre_rados::{Config, RadosClient};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Which cluster.
 #[derive(Args)]
@@ -26,6 +27,9 @@ pub struct Cluster {
     /// The name under which this command is known to the cluster.
     #[arg(long, global = true, value_name = "NAME", default_value = "client.admin")]
     pub name: String,
+    /// File to which the command and its outcome are written as a line of JSON.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub audit_log: Option<std::path::PathBuf>,
 }
 
 /// Which user.
@@ -375,7 +379,8 @@ impl Given {
     fn flag(self, name: &str, is_given: bool) -> Given {
         self.with(name, &is_given.then_some("true"))
     }
-    fn id(self, id: &UserId) -> Given {
+    /// With the user's id.
+    pub fn id(self, id: &UserId) -> Given {
         self.with("uid", &id.uid).with("tenant", &id.tenant)
     }
     fn key(self, key: &KeyArgs) -> Given {
@@ -554,12 +559,22 @@ impl Bucket {
     }
 }
 
+/// Opens an audit log.
+pub fn audit_log(file: &std::path::Path) -> Result<Arc<AuditLog>> {
+    let log = AuditLog::open(file.to_owned());
+    Ok(Arc::new(log.with_context(|| format!("cannot write {}", file.display()))?))
+}
+
 /// Asks the cluster, and prints the answer.
-pub fn run(config: Config, (verb, params): Asked) -> Result<()> {
+pub fn run(config: Config, (verb, params): Asked, audit: Option<Arc<AuditLog>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async {
         let client = RadosClient::connect(config).await?;
-        Ok::<_, anyhow::Error>(Admin::new(&client).run(verb, &params).await?)
+        let answer = Admin::new(&client).run(verb, &params).await;
+        if let Some(audit) = audit {
+            audit.administered("nacre s3", "", verb, &params, answer.as_ref().err());
+        }
+        Ok::<_, anyhow::Error>(answer?)
     })?;
     if answer != Value::Null {
         println!("{}", serde_json::to_string_pretty(&answer)?);

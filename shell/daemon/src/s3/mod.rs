@@ -18,6 +18,7 @@ use kms::Kms;
 use nacre_gateway::{FirstUser, Gateway, Options, Tls, TlsFiles};
 use nacre_rados::{Config, RadosClient};
 use placement::Placement;
+use rates::{Global, RateLimit};
 use roles::{Role, RolePolicy};
 use std::fs;
 use std::net::SocketAddr;
@@ -26,14 +27,17 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use usage::Usage;
 
 mod accounts;
 mod admin;
 mod keystone;
 mod kms;
 mod placement;
+mod rates;
 mod roles;
 mod shown;
+mod usage;
 
 /// The name of the process in a folder.
 pub const GATEWAY: &str = "s3";
@@ -67,6 +71,13 @@ pub enum Command {
     Features,
     /// Policies of roles.
     RolePolicy(Admin<RolePolicy>),
+    /// How much users and buckets may be asked for in a minute.
+    #[command(name = "ratelimit")]
+    RateLimit(Admin<RateLimit>),
+    /// What holds for all users and buckets that have nothing of their own.
+    Global(Admin<Global>),
+    /// What users did, and how many bytes it took.
+    Usage(Admin<Usage>),
     /// Keys with which objects are encrypted at rest.
     Kms(Admin<Kms>),
     /// Accounts, whose users own buckets together.
@@ -124,6 +135,17 @@ pub struct Serve {
     /// File with the certificate's key, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// File to which administration, and requests without the rights for them, are written as lines of JSON.
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// How many seconds lines of buckets' access logs wait at most before they are written.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "60",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    access_log_interval: u64,
     /// Count this many seconds as a day of lifecycle rules, to test rules.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     lc_debug_interval: Option<u64>,
@@ -148,6 +170,9 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Role(it) => (&it.cluster, it.command.asked()),
         Command::RolePolicy(it) => (&it.cluster, it.command.asked()),
         Command::Placement(it) => (&it.cluster, it.command.asked()),
+        Command::RateLimit(it) => (&it.cluster, it.command.asked()),
+        Command::Global(it) => (&it.cluster, it.command.asked()),
+        Command::Usage(it) => (&it.cluster, it.command.asked()),
         Command::Kms(it) => (&it.cluster, it.command.asked()),
         Command::Account(it) => (&it.cluster, it.command.asked()),
     };
@@ -155,7 +180,8 @@ pub fn run(command: &Command) -> Result<()> {
         Some(data) => Layout::open(data)?.0.ceph_conf(),
         None => cluster.conf.clone(),
     };
-    admin::run(Config::read(conf, &cluster.name)?, asked)
+    let audit = cluster.audit_log.as_deref().map(admin::audit_log).transpose()?;
+    admin::run(Config::read(conf, &cluster.name)?, asked, audit)
 }
 
 fn print_features() {
@@ -207,6 +233,8 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
         shown: shown::daemon(listen, &arguments.region, if tls.is_some() { "https" } else { "http" }),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         keystone: arguments.keystone.options()?,
+        audit: arguments.audit_log.as_deref().map(admin::audit_log).transpose()?,
+        log_interval: Duration::from_secs(arguments.access_log_interval),
         lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
     };
     let config = Config::read(conf, &arguments.name)?;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const PAGE: usize = 1000;
 
 impl Admin {
-    async fn bucket(&self, name: &str) -> Result<OpenBucket> {
+    pub(super) async fn bucket(&self, name: &str) -> Result<OpenBucket> {
         self.buckets.of_any_user(name).await?.ok_or_else(|| AdminError::no_such_bucket(name))
     }
 

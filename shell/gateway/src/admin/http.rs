@@ -1,8 +1,10 @@
 //! The Admin Ops API: `/admin/user` and so on, for users with capabilities.
 
 use super::{Admin, AdminError, Params, Result, Verb};
+use crate::audit::AuditLog;
 use crate::domains::Domains;
 use crate::listing::percent_decode;
+use crate::trace::Trace;
 use crate::users::Users;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
@@ -20,6 +22,7 @@ pub struct AdminApi {
     pub admin: Admin,
     pub users: Arc<Users>,
     pub domains: Domains,
+    pub audit: Option<Arc<AuditLog>>,
 }
 
 /// What a request asks for: a verb, and the kind of capability it needs.
@@ -57,6 +60,10 @@ fn route(method: &Method, path: &str, params: &Params) -> Option<(Verb, &'static
         ("/admin/account", "PUT") => (Verb::AccountModify, "accounts", write),
         ("/admin/account", "DELETE") => (Verb::AccountRemove, "accounts", write),
         ("/admin/metadata/account", "GET") if !has("key") => (Verb::AccountList, "metadata", read),
+        ("/admin/ratelimit", "GET") => (Verb::RateLimitGet, "ratelimit", read),
+        ("/admin/ratelimit", "POST") => (Verb::RateLimitSet, "ratelimit", write),
+        ("/admin/usage", "GET") => (Verb::UsageShow, "usage", read),
+        ("/admin/usage", "DELETE") => (Verb::UsageTrim, "usage", write),
         ("/admin/info", "GET") => (Verb::Info, "info", read),
         _ => return None,
     })
@@ -133,7 +140,14 @@ impl AdminApi {
                 }
             }
         }
-        let mut answer = part(verb, &params, self.admin.run(verb, &params).await?);
+        let done = self.admin.run(verb, &params).await;
+        if let Some(audit) = &self.audit {
+            let remote =
+                req.extensions.get::<Trace>().map(|trace| trace.peer().address.to_canonical().to_string());
+            let remote = remote.unwrap_or_default();
+            audit.administered(&sender.id, &remote, verb, &params, done.as_ref().err());
+        }
+        let mut answer = part(verb, &params, done?);
         if !has_right {
             answer["keys"] = json!([]);
         }
@@ -229,6 +243,10 @@ mod tests {
             ("POST", "/admin/account?name=a", Some((Verb::AccountCreate, "accounts"))),
             ("PUT", "/admin/account?id=a&quota", Some((Verb::QuotaSet, "accounts"))),
             ("DELETE", "/admin/account?id=a", Some((Verb::AccountRemove, "accounts"))),
+            ("GET", "/admin/usage?uid=a", Some((Verb::UsageShow, "usage"))),
+            ("DELETE", "/admin/usage?uid=a", Some((Verb::UsageTrim, "usage"))),
+            ("GET", "/admin/ratelimit?ratelimit-scope=user", Some((Verb::RateLimitGet, "ratelimit"))),
+            ("POST", "/admin/ratelimit?enabled=true", Some((Verb::RateLimitSet, "ratelimit"))),
             ("PATCH", "/admin/user", None),
             ("GET", "/admin/unheard-of", None),
         ] {

@@ -1,16 +1,18 @@
 //! Administration: what `nacre s3 ...` and the Admin Ops API do, with radosgw's words and JSON.
 //!
-//! Both ask with the parameters of the Admin Ops API. `http` has the API, `users`, `roles`, `keys` and
-//! `buckets` what is asked for, `shape` the JSON.
+//! Both ask with the parameters of the Admin Ops API. `http` has the API, `users`, `roles`, `keys`,
+//! `rates`, `usage` and `buckets` what is asked for, `shape` the JSON.
 
 mod accounts;
 mod buckets;
 mod http;
 mod keys;
 mod placement;
+mod rates;
 mod roles;
 mod shape;
 mod swift_keys;
+mod usage;
 mod users;
 
 pub use http::AdminApi;
@@ -18,6 +20,7 @@ pub use shape::time_of;
 
 use crate::buckets::Buckets;
 use crate::store::Store;
+use crate::usage::UsageLog;
 use crate::users::Users;
 use hyper::StatusCode;
 use nacre_rados::{Failure, RadosClient};
@@ -69,6 +72,12 @@ pub enum Verb {
     RolePolicyGet,
     RolePolicyList,
     RolePolicyRemove,
+    RateLimitSet,
+    RateLimitEnable,
+    RateLimitDisable,
+    RateLimitGet,
+    UsageShow,
+    UsageTrim,
     KmsCreate,
     KmsList,
     KmsRemove,
@@ -168,6 +177,8 @@ pub struct Admin {
     store: Arc<Store>,
     users: Arc<Users>,
     buckets: Arc<Buckets>,
+    /// What the gateway counts that this is a part of.
+    usage: Option<Arc<UsageLog>>,
 }
 
 impl Admin {
@@ -176,12 +187,17 @@ impl Admin {
         let store = Arc::new(Store::new(client, Arc::new(Semaphore::new(1))));
         let users = Arc::new(Users::new(store.clone(), None));
         let buckets = Arc::new(Buckets::new(store.clone()));
-        Admin { store, users, buckets }
+        Admin { store, users, buckets, usage: None }
     }
 
     /// As a part of a gateway.
     pub(crate) fn of_gateway(store: Arc<Store>, users: Arc<Users>, buckets: Arc<Buckets>) -> Admin {
-        Admin { store, users, buckets }
+        Admin { store, users, buckets, usage: None }
+    }
+
+    /// With what the gateway counts.
+    pub(crate) fn with_usage(self, usage: Arc<UsageLog>) -> Admin {
+        Admin { usage: Some(usage), ..self }
     }
 
     /// Does what is asked for, and answers as `radosgw-admin` does.
@@ -226,6 +242,12 @@ impl Admin {
             Verb::RolePolicyGet => self.role_policy_get(params).await,
             Verb::RolePolicyList => self.role_policy_list(params).await,
             Verb::RolePolicyRemove => self.role_policy_remove(params).await,
+            Verb::RateLimitSet => self.rate_limit_set(params, None).await,
+            Verb::RateLimitEnable => self.rate_limit_set(params, Some(true)).await,
+            Verb::RateLimitDisable => self.rate_limit_set(params, Some(false)).await,
+            Verb::RateLimitGet => self.rate_limit_get(params).await,
+            Verb::UsageShow => self.usage_show(params).await,
+            Verb::UsageTrim => self.usage_trim(params).await,
             Verb::KmsCreate => self.kms_create(params).await,
             Verb::KmsList => self.kms_list().await,
             Verb::KmsRemove => self.kms_remove(params).await,

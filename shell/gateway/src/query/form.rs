@@ -29,6 +29,11 @@ impl Form {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// All names and values.
+    pub fn fields(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+
     /// A value that must be there.
     pub fn need(&self, name: &str) -> S3Result<&str> {
         self.get(name).ok_or_else(|| invalid(&format!("{name} is missing")))

@@ -1,5 +1,5 @@
-//! Interfaces whose requests are forms, sent by POST to `/`: the Security Token Service (`sts`) and the IAM
-//! API (`iam`).
+//! Interfaces whose requests are forms, sent by POST to `/`: the Security Token Service (`sts`), the IAM API
+//! (`iam`) and topics (`notify`).
 //!
 //! `signature` checks who sends a form, `form` reads it, `xml` writes answers. The version of its interface
 //! in a form says which interface it is for.
@@ -11,6 +11,7 @@ pub mod xml;
 use crate::access::{Head, Peer};
 use crate::errors;
 use crate::iam::Iam;
+use crate::notify::{self, Topics};
 use crate::sts;
 use crate::users::{Auth, Identity, Users};
 use form::Form;
@@ -28,6 +29,7 @@ const FORM_MAX: usize = 96 << 10;
 const TOKEN: &str = "x-amz-security-token";
 /// The versions of interfaces.
 const OF_IAM: &str = "2010-05-08";
+const OF_TOPICS: &str = "2010-03-31";
 
 /// What every action of these interfaces is carried out with.
 pub struct Call<'a> {
@@ -41,13 +43,14 @@ pub struct Call<'a> {
 pub struct QueryApi {
     users: Arc<Users>,
     iam: Iam,
+    topics: Topics,
     region: String,
 }
 
 impl QueryApi {
     /// With what S3 uses.
-    pub fn new(users: Arc<Users>, iam: Iam, region: &str) -> QueryApi {
-        QueryApi { users, iam, region: region.to_owned() }
+    pub fn new(users: Arc<Users>, iam: Iam, topics: Topics, region: &str) -> QueryApi {
+        QueryApi { users, iam, topics, region: region.to_owned() }
     }
 
     /// Whether a request is a form: no operation of S3 is a POST of one to `/`.
@@ -67,8 +70,10 @@ impl QueryApi {
         let (mut namespace, mut text) = (sts::NAMESPACE, Err(invalid("the form is too large")));
         if let Ok(body) = body.store_all_limited(FORM_MAX).await {
             let form = Form::parse(&body);
-            if form.get("Version") == Some(OF_IAM) {
-                namespace = crate::iam::NAMESPACE;
+            match form.get("Version") {
+                Some(OF_IAM) => namespace = crate::iam::NAMESPACE,
+                Some(OF_TOPICS) => namespace = notify::NAMESPACE,
+                _ => {}
             }
             text = self.answer(&head.headers, &body, &form, peer).await.map(|result| {
                 let action = form.get("Action").unwrap_or_default();
@@ -97,6 +102,7 @@ impl QueryApi {
         let call = Call { identity: &identity, form, context: &context };
         match form.get("Version") {
             Some(OF_IAM) => self.iam.call(&call).await,
+            Some(OF_TOPICS) => self.topics.call(&call).await,
             _ => sts::call(&self.users, &call).await.map(Some),
         }
     }

@@ -150,7 +150,7 @@ impl Swift {
             headers,
             query: Vec::new(),
             identity: signed.owner.clone(),
-            peer: call.peer,
+            trace: call.trace.clone(),
             place: Place { object: Some(format!("{}{}", call.object(), file.name)), ..call.place.clone() },
         };
         let headers = s3_headers(&put, Some(super::objects::DEFAULT_TYPE));

@@ -20,11 +20,12 @@ mod temp_urls;
 mod tokens;
 mod versions;
 
-use crate::access::{Access, Granted, Head, Peer, Target};
+use crate::access::{Access, Granted, Head, Target};
 use crate::buckets::OpenBucket;
 use crate::errors;
 use crate::multipart::is_form;
 use crate::service::Core;
+use crate::trace::Trace;
 use crate::users::Identity;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::Extensions;
@@ -55,7 +56,7 @@ struct Call {
     /// Names and values of the URL's parameters.
     query: Vec<(String, String)>,
     identity: Identity,
-    peer: Option<Peer>,
+    trace: Option<Trace>,
     place: Place,
 }
 
@@ -141,16 +142,16 @@ impl Swift {
                 let is_form = is_form(&request);
                 let (head, body) = request.into_parts();
                 let query = Head::new(&head.headers, head.uri.query()).query;
-                let peer = head.extensions.get::<Peer>().copied();
                 // A form carries its own signature.
                 let form = (is_form && place.container.is_some()).then(|| head.clone());
+                let trace = head.extensions.get::<Trace>().cloned();
                 let mut call = Call {
                     method: head.method,
                     uri: head.uri,
                     headers: head.headers,
                     query,
                     identity: Identity::anonymous(),
-                    peer,
+                    trace,
                     place,
                 };
                 if let Some(head) = form {
@@ -205,7 +206,7 @@ impl Swift {
         let mut head = Head::new(&headers, None);
         head.query.extend(version.map(|version| ("versionId".to_owned(), version.to_owned())));
         let target = Target { operation, bucket: Some(bucket), key };
-        let granted = self.access.authorize(call.identity.clone(), target, &head, call.peer).await;
+        let granted = self.access.authorize(call.identity.clone(), target, &head, call.trace.as_ref()).await;
         granted.map_err(|error| Fault::of(error, &call.identity))
     }
 

@@ -104,6 +104,7 @@ impl Fault {
             "BadDigest" | "InvalidDigest" => StatusCode::UNPROCESSABLE_ENTITY,
             "QuotaExceeded" | "EntityTooLarge" => StatusCode::PAYLOAD_TOO_LARGE,
             "BucketNotEmpty" => StatusCode::CONFLICT,
+            "SlowDown" => rate_limited(),
             _ => error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Fault::new(status, error.message().unwrap_or_default())
@@ -121,6 +122,11 @@ impl Fault {
         }
         reply
     }
+}
+
+/// The status for requests beyond a rate limit.
+fn rate_limited() -> StatusCode {
+    StatusCode::from_u16(498).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
 }
 
 impl From<nacre_rados::Failure> for Fault {
@@ -149,5 +155,6 @@ mod tests {
         assert_eq!(Fault::of(denied(), &known).status, StatusCode::FORBIDDEN);
         let digest = s3s::s3_error!(BadDigest, "no");
         assert_eq!(Fault::of(digest, &known).status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(Fault::of(s3s::s3_error!(SlowDown, "no"), &known).status.as_u16(), 498);
     }
 }
