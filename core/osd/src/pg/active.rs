@@ -154,6 +154,7 @@ impl Pg {
         if active.members.contains_key(&osd) {
             active.ops.resend(osd, ctx.out);
         }
+        self.history.undo.told_to = Version::ZERO;
         self.ask_gathers_again(ctx, Some(osd));
         self.scrub_opened(ctx, osd);
         self.recovery_opened(ctx, osd);

@@ -1,7 +1,7 @@
 //! Erasure-coded pools.
 
 use super::scrub::{listed, scrub};
-use super::world::World;
+use super::world::{POOL, World};
 use super::{break_something, read, repair_everything, seeds, write};
 use bytes::Bytes;
 use nacre_base::{OsdId, Rng, ShardId, SnapId};
@@ -179,6 +179,21 @@ fn nothing_is_kept_for_undo_once_all_members_have_it() {
     for n in 0..30 {
         w.run_ops(&format!("o{}", n % 5), write_at(n * 500, vec![n as u8 + 1; 700]));
     }
+    w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
+}
+
+#[test]
+fn a_lost_session_does_not_leave_anything_for_undo() {
+    let mut w = erasure(5, 3, 2, 1, 1);
+    w.run_ops("o", write_at(0, vec![1; 700]));
+    w.run_ops("o", write_at(0, vec![2; 700]));
+    w.run_until("the primary keeps nothing, and told the others", |w| undo_copies(w) == 2);
+    let pg = w.map.pgs(POOL).next().unwrap();
+    let acting = w.map.pg_to_up_acting(pg).acting;
+    for other in &acting[1..] {
+        w.reset_between(acting[0].index(), other.index());
+    }
+    assert_eq!(undo_copies(&w), 2);
     w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
 }
 
