@@ -32,7 +32,7 @@ const PAGE: u64 = 1000;
 const MISSING_MAX: u32 = 4;
 
 /// When a gateway was there last, in milliseconds since 1970, and whether its data was looked at since.
-type Seen = (u64, bool);
+pub type Seen = (u64, bool);
 
 /// Notes again and again that this gateway is there.
 pub async fn be_seen(store: Arc<Store>, window: Duration) {
@@ -88,13 +88,13 @@ impl Owner {
 }
 
 /// The write that a RADOS object of the data pool belongs to, and the number of its stripe.
-fn stripe_of(name: &str) -> Option<(Tag, u64)> {
+pub fn stripe_of(name: &str) -> Option<(Tag, u64)> {
     let (tag, stripe) = name.rsplit_once('.')?;
     Some((tag.parse().ok()?, u64::from_str_radix(stripe, 16).ok()?))
 }
 
 /// One search through the data pool.
-struct Sweep<'a> {
+pub struct Sweep<'a> {
     store: &'a Store,
     pools: &'a Pools,
     /// Data that is younger than this is left alone: milliseconds since 1970.
@@ -111,8 +111,7 @@ pub async fn sweep(store: &Store, pools: &Pools, window: Duration) -> Result<()>
     let window = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
     let has_ended =
         |instance: u64, last: u64| instance != store.instance && last.saturating_add(window) < begun;
-    let mut sweep =
-        Sweep { store, pools, old: begun.saturating_sub(window), indexes: HashMap::new(), removed: 0 };
+    let mut sweep = Sweep { old: begun.saturating_sub(window), ..Sweep::new(store, pools) };
     // Gateways whose data was looked at without a failure.
     let ended = seen.iter().filter(|(instance, (last, is_done))| !is_done && has_ended(**instance, *last));
     let mut looked_at: BTreeMap<u64, bool> = ended.map(|(instance, _)| (*instance, true)).collect();
@@ -145,7 +144,8 @@ pub async fn sweep(store: &Store, pools: &Pools, window: Duration) -> Result<()>
     Ok(())
 }
 
-async fn all_seen(pools: &Pools) -> Result<BTreeMap<u64, Seen>> {
+/// When each gateway was there last.
+pub async fn all_seen(pools: &Pools) -> Result<BTreeMap<u64, Seen>> {
     let (mut seen, mut after) = (BTreeMap::new(), Name::default());
     loop {
         let (page, more) = match pools.meta.omap(GATEWAYS, after.clone(), PAGE).await {
@@ -160,6 +160,46 @@ async fn all_seen(pools: &Pools) -> Result<BTreeMap<u64, Seen>> {
         }
         if !more {
             return Ok(seen);
+        }
+    }
+}
+
+/// The state of an upload, if it has one.
+pub async fn read_upload(pools: &Pools, id: Tag) -> Result<Option<UploadState>> {
+    let index = &pools.index;
+    let mut reader = UploadReader::default();
+    loop {
+        match index.run(reader.request(index.id(), id)).await {
+            Err(failure) if failure.is_not_found() => return Ok(None),
+            reply => {
+                if !reader.take(&reply?)? {
+                    let state = reader.finish();
+                    return state.map(Some).ok_or_else(|| anyhow!("an upload without a beginning"));
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Sweep<'a> {
+    /// One that judges data of any age.
+    pub fn new(store: &'a Store, pools: &'a Pools) -> Sweep<'a> {
+        Sweep { store, pools, old: u64::MAX, indexes: HashMap::new(), removed: 0 }
+    }
+
+    /// Whether nothing refers to the data of a write. What has no first stripe is the rest of a removal.
+    pub async fn is_orphan(&mut self, tag: Tag, has_first: bool) -> Result<bool> {
+        if !has_first {
+            return Ok(true);
+        }
+        let attributes = match self.pools.data.xattrs(object_name(tag, 0)).await {
+            Err(failure) if failure.is_not_found() => return Ok(false),
+            attributes => attributes?,
+        };
+        let owner = attributes.get(&Name::from(OWNER)).and_then(|owner| std::str::from_utf8(owner).ok());
+        match owner.and_then(Owner::parse) {
+            Some(owner) => Ok(!self.is_used(tag, &owner).await?),
+            None => Ok(false),
         }
     }
 }
@@ -201,30 +241,13 @@ impl Sweep<'_> {
         match owner {
             Owner::Object { bucket, key } => self.is_in_object(tag, bucket, key).await,
             Owner::Upload { id, object } => {
-                if let Some(state) = self.upload(*id).await? {
+                if let Some(state) = read_upload(self.pools, *id).await? {
                     let mut parts = state.parts.values().map(|part| part.tag);
                     return Ok(parts.any(|part| part == tag) || state.replaced.iter().any(|it| it.tag == tag));
                 }
                 match object {
                     Some((bucket, key)) => self.is_in_object(tag, bucket, key).await,
                     None => Ok(true),
-                }
-            }
-        }
-    }
-
-    /// The state of an upload, if it has one.
-    async fn upload(&self, id: Tag) -> Result<Option<UploadState>> {
-        let index = &self.pools.index;
-        let mut reader = UploadReader::default();
-        loop {
-            match index.run(reader.request(index.id(), id)).await {
-                Err(failure) if failure.is_not_found() => return Ok(None),
-                reply => {
-                    if !reader.take(&reply?)? {
-                        let state = reader.finish();
-                        return state.map(Some).ok_or_else(|| anyhow!("an upload without a beginning"));
-                    }
                 }
             }
         }

@@ -14,6 +14,7 @@ use crate::stop_signals::StopSignals;
 use accounts::Account;
 use admin::{Bucket, Caps, Key, Quota, Subuser, User};
 use anyhow::{Context, Result};
+use check::Check;
 use kms::Kms;
 use nacre_gateway::{FirstUser, Gateway, Options, Tls, TlsFiles};
 use nacre_rados::{Config, RadosClient};
@@ -31,6 +32,7 @@ use usage::Usage;
 
 mod accounts;
 mod admin;
+mod check;
 mod keystone;
 mod kms;
 mod placement;
@@ -80,6 +82,8 @@ pub enum Command {
     Usage(Admin<Usage>),
     /// Keys with which objects are encrypted at rest.
     Kms(Admin<Kms>),
+    /// Compare the data of all gateways with what the index says of it.
+    Check(Check),
     /// Accounts, whose users own buckets together.
     Account(Admin<Account>),
     /// Storage classes, and the pools that have their data.
@@ -157,6 +161,7 @@ pub struct Serve {
 pub fn run(command: &Command) -> Result<()> {
     let (cluster, asked) = match command {
         Command::Serve(arguments) => return run_gateway(arguments),
+        Command::Check(check) => return check.run(config_of(&check.cluster)?),
         Command::Features => {
             print_features();
             return Ok(());
@@ -176,12 +181,17 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Kms(it) => (&it.cluster, it.command.asked()),
         Command::Account(it) => (&it.cluster, it.command.asked()),
     };
+    let audit = cluster.audit_log.as_deref().map(admin::audit_log).transpose()?;
+    admin::run(config_of(cluster)?, asked, audit)
+}
+
+/// Of the cluster that a command names.
+fn config_of(cluster: &admin::Cluster) -> Result<Config> {
     let conf = match &cluster.data {
         Some(data) => Layout::open(data)?.0.ceph_conf(),
         None => cluster.conf.clone(),
     };
-    let audit = cluster.audit_log.as_deref().map(admin::audit_log).transpose()?;
-    admin::run(Config::read(conf, &cluster.name)?, asked, audit)
+    Ok(Config::read(conf, &cluster.name)?)
 }
 
 fn print_features() {

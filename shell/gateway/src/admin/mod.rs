@@ -5,6 +5,7 @@
 
 mod accounts;
 mod buckets;
+mod check;
 mod http;
 mod keys;
 mod placement;
