@@ -18,7 +18,7 @@ use nacre_s3::access::{self, BucketAccess, ObjectOwner, Verdict, decide};
 use nacre_s3::iam::account_of;
 use nacre_s3::policy::{Context, Policy, Principal};
 use nacre_s3::swift::Container;
-use nacre_s3::{AccessRecord, Action, Answer, Ask, Object, Refusal};
+use nacre_s3::{AccessRecord, Action, Answer, Ask, Object, Refusal, Tag};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::{CopySource, DeleteObjectsInput};
 use s3s::{S3Error, S3Request, S3Result, s3_error};
@@ -61,6 +61,34 @@ pub struct Granted {
     pub identity: Identity,
     /// The values of condition keys.
     context: Arc<Context>,
+    /// If it was decided on the object itself.
+    decided: Option<Decided>,
+    /// The same of the source of a copy.
+    source: Option<Decided>,
+}
+
+/// A decision that depends on an object: on its list, its owner or its tags.
+#[derive(Clone, Copy)]
+struct Decided {
+    action: Action,
+    /// The write that made the object.
+    tag: Tag,
+}
+
+/// What came of a decision.
+struct Ruling {
+    is_allowed: bool,
+    /// The object that it depends on.
+    on: Option<Tag>,
+}
+
+/// Which object of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one that it is about.
+    Target,
+    /// That of a copy.
+    Source,
 }
 
 /// Of a DeleteObjects: positions of the objects that must not be deleted.
@@ -144,27 +172,27 @@ impl Access {
         at: Option<At<'_>>,
         opened: &Opened,
         context: &Context,
-    ) -> S3Result<bool> {
+    ) -> S3Result<Ruling> {
+        let ruling = |is_allowed| Ruling { is_allowed, on: None };
         let key = at.map(|at| at.key);
         let at = at.unwrap_or_default();
         let policies = opened.policy.iter().chain(&identity.sender.policies).chain(&identity.sender.limits);
         let needs_tags = key.is_some() && policies.into_iter().any(Policy::asks_for_object_tags);
-        let mut with_tags;
+        let with_tags;
         let (mut object, mut context) = (None, context);
+        let mut on = None;
         if needs_tags {
             object = Some(self.object(opened, at).await?);
-            with_tags = context.clone();
             if let Some(Ok(object)) = &object {
-                for (name, value) in &object.head.tags {
-                    with_tags.set(&format!("s3:ExistingObjectTag/{name}"), value.clone());
-                }
+                with_tags = tagged(context, object);
+                context = &with_tags;
+                on = Some(object.entry.tag);
             }
-            context = &with_tags;
         }
         let sender = &identity.sender;
         match decide(sender, action, key, &opened.as_asked(), None, context) {
-            Verdict::Allowed => return Ok(true),
-            Verdict::Denied => return Ok(false),
+            Verdict::Allowed => return Ok(Ruling { is_allowed: true, on }),
+            Verdict::Denied => return Ok(ruling(false)),
             Verdict::AskObject => {}
         }
         let object = match object {
@@ -175,7 +203,7 @@ impl Access {
             Ok(object) => {
                 let list = ObjectOwner { owner: &object.entry.owner, acl: &object.head.acl };
                 let verdict = decide(sender, action, key, &opened.as_asked(), Some(list), context);
-                Ok(verdict == Verdict::Allowed)
+                Ok(Ruling { is_allowed: verdict == Verdict::Allowed, on: Some(object.entry.tag) })
             }
             // Only who may list the bucket is told that there is no such object.
             Err(refusal) => {
@@ -187,9 +215,34 @@ impl Access {
                         }
                         refusal => errors::of_refusal(refusal),
                     }),
-                    _ => Ok(false),
+                    _ => Ok(ruling(false)),
                 }
             }
+        }
+    }
+
+    /// Decides again if an object that was read is not the one that was decided on: it was replaced between.
+    pub async fn still(
+        &self,
+        granted: &Granted,
+        which: Which,
+        bucket: &str,
+        key: &str,
+        object: &Object,
+    ) -> S3Result<()> {
+        let decided = match which {
+            Which::Target => granted.decided,
+            Which::Source => granted.source,
+        };
+        let Some(Decided { action, .. }) = decided.filter(|decided| decided.tag != object.entry.tag) else {
+            return Ok(());
+        };
+        let (opened, context) = (self.open(bucket).await?, tagged(&granted.context, object));
+        let list = ObjectOwner { owner: &object.entry.owner, acl: &object.head.acl };
+        let sender = &granted.identity.sender;
+        match decide(sender, action, Some(key), &opened.as_asked(), Some(list), &context) {
+            Verdict::Allowed => Ok(()),
+            _ => Err(denied()),
         }
     }
 
@@ -211,8 +264,13 @@ impl Access {
     }
 
     /// The source of a copy must be readable.
-    async fn check_source(&self, identity: &Identity, request: &Head<'_>, context: &Context) -> S3Result<()> {
-        let Some(source) = request.header("x-amz-copy-source") else { return Ok(()) };
+    async fn check_source(
+        &self,
+        identity: &Identity,
+        request: &Head<'_>,
+        context: &Context,
+    ) -> S3Result<Option<Decided>> {
+        let Some(source) = request.header("x-amz-copy-source") else { return Ok(None) };
         let invalid = || s3_error!(InvalidArgument, "Copy Source must mention the source bucket and key");
         let CopySource::Bucket { bucket, key, version_id } =
             CopySource::parse(source).map_err(|_| invalid())?
@@ -224,10 +282,19 @@ impl Access {
         let action = Action::of_operation("GetObject", version_id.is_some());
         let at = At { key: &key, version: version_id.as_deref() };
         match self.may(identity, action, Some(at), &opened, context).await? {
-            true => Ok(()),
-            false => Err(denied()),
+            Ruling { is_allowed: true, on } => Ok(on.map(|tag| Decided { action, tag })),
+            _ => Err(denied()),
         }
     }
+}
+
+/// With the values of condition keys that an object's tags have.
+fn tagged(context: &Context, object: &Object) -> Context {
+    let mut context = context.clone();
+    for (name, value) in &object.head.tags {
+        context.set(&format!("s3:ExistingObjectTag/{name}"), value.clone());
+    }
+    context
 }
 
 /// The head of a request.
@@ -315,6 +382,7 @@ impl<'a> Head<'a> {
                 "User"
             }
             Principal::Role { .. } => "AssumedRole",
+            Principal::Federated { .. } => "FederatedUser",
         };
         context.set("aws:PrincipalType", kind);
         let id = match principal {
@@ -421,6 +489,7 @@ impl Access {
         let version = request.parameter("versionId");
         let action = Action::of_operation(target.operation, version.is_some());
         let mut of_bucket = None;
+        let (mut decided, mut source) = (None, None);
         if let Some(trace) = trace {
             let mut facts = trace.facts();
             facts.operation = target.operation.to_owned();
@@ -451,9 +520,11 @@ impl Access {
                     let at = target.key.map(|key| At { key, version: version.as_deref() });
                     let besides = request.besides(target.operation);
                     for action in std::iter::once(action).chain(besides) {
-                        if !self.may(&identity, action, at, &opened, &context).await? {
+                        let ruling = self.may(&identity, action, at, &opened, &context).await?;
+                        if !ruling.is_allowed {
                             return Err(denied());
                         }
+                        decided = decided.or(ruling.on.map(|tag| Decided { action, tag }));
                     }
                 }
                 let is_owner = identity.sender.owner_id().as_deref() == Some(&*opened.bucket.record.owner);
@@ -467,7 +538,7 @@ impl Access {
                         trace.facts().sender_pays = true;
                     }
                 }
-                self.check_source(&identity, request, &context).await?;
+                source = self.check_source(&identity, request, &context).await?;
                 of_bucket = Some(opened);
             }
         }
@@ -476,7 +547,7 @@ impl Access {
         if let Some(trace) = trace {
             trace.facts().charged = charged;
         }
-        Ok(Granted { identity, context: Arc::new(context) })
+        Ok(Granted { identity, context: Arc::new(context), decided, source })
     }
 }
 
@@ -499,7 +570,7 @@ impl S3Access for Access {
     }
 
     async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
-        let Granted { identity, context } = granted(&req.extensions)?.clone();
+        let Granted { identity, context, .. } = granted(&req.extensions)?.clone();
         let opened = self.open(&req.input.bucket).await?;
         let bypass = bypasses(&req.headers).then(|| Action::of_operation(BYPASS_OPERATION, false));
         let mut denied_deletes = DeniedDeletes::default();
@@ -507,7 +578,7 @@ impl S3Access for Access {
             let delete = Action::of_operation("DeleteObject", object.version_id.is_some());
             let at = At { key: &object.key, version: object.version_id.as_deref() };
             for action in std::iter::once(delete).chain(bypass) {
-                if !self.may(&identity, action, Some(at), &opened, &context).await? {
+                if !self.may(&identity, action, Some(at), &opened, &context).await?.is_allowed {
                     denied_deletes.0.insert(position);
                 }
             }

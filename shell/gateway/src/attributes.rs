@@ -1,5 +1,6 @@
 //! GetObjectAttributes: what is known of an object, without its body.
 
+use crate::access::Which;
 use crate::checksums::kind;
 use crate::objects::timestamp;
 use crate::service::Core;
@@ -23,7 +24,7 @@ impl Core {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
         let version = version_of(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key, version).await?;
+        let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let asks = |name: &str| input.object_attributes.iter().any(|asked| asked.as_str() == name);
         let after = match &input.part_number_marker {
             None => 0,

@@ -75,7 +75,8 @@ pub const FEATURES: &[Feature] = &[
     line("identity", "users, subusers, keys, capabilities", Yes, "tenants share the names of buckets"),
     line("identity", "quotas of users and buckets", Yes, "other gateways' writes are seen within 5 seconds"),
     line("identity", "STS: AssumeRole, GetSessionToken, GetCallerIdentity", Yes, ""),
-    line("identity", "STS: web identity, SAML", No, ""),
+    line("identity", "STS: AssumeRoleWithWebIdentity, OpenID Connect providers", Yes, "in accounts"),
+    line("identity", "STS: SAML", No, ""),
     line(
         "identity",
         "accounts; IAM API: users, keys, groups, roles, policies",

@@ -5,8 +5,8 @@
 
 use crate::errors;
 use crate::listing::percent_decode;
-use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue};
-use hyper::{Request, StatusCode};
+use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, StatusCode};
 use s3s::{HttpError, HttpResponse, S3Error, s3_error};
 
 /// Beginnings of the names of headers that ask for what the gateway does not have.
@@ -18,6 +18,9 @@ const UNSUPPORTED_IN_URLS: [&str; 3] =
 const MAY_BE_UNSIGNED: [&str; 1] = ["x-amz-content-sha256"];
 /// How long a presigned URL may be good: seven days.
 const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// The most bytes of a request in XML: a thousand keys to delete, or ten thousand parts.
+pub const XML_MAX: usize = 4 << 20;
 
 /// Why a request is refused; none if it may go on.
 pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
@@ -40,6 +43,12 @@ pub fn refusal<B>(request: &Request<B>) -> Option<S3Error> {
             StatusCode::BAD_REQUEST,
             message,
         ));
+    }
+    // All that is sent by POST is XML, apart from forms.
+    let is_form = header(CONTENT_TYPE).is_some_and(|kind| kind.to_ascii_lowercase().contains("form"));
+    let len = header(CONTENT_LENGTH).and_then(|len| len.parse::<usize>().ok()).unwrap_or(0);
+    if request.method() == Method::POST && !is_form && len > XML_MAX {
+        return Some(s3_error!(MalformedXML, "a request in XML has at most {XML_MAX} bytes"));
     }
     let presigned = parameter("x-amz-signedheaders").and_then(percent_decode);
     let signed = presigned.or_else(|| signed_headers(authorization).map(str::to_owned));
@@ -104,6 +113,15 @@ mod tests {
             request = request.header(*name, *value);
         }
         refusal(&request.body(()).unwrap()).map(|refusal| refusal.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn xml_is_refused_by_its_length_and_bodies_of_objects_are_not() {
+        let len = [("Content-Length", "4194305")];
+        assert_eq!(code("POST", "/b?delete", &len).as_deref(), Some("MalformedXML"));
+        assert_eq!(code("PUT", "/b/k", &len), None);
+        let form = [("Content-Length", "4194305"), ("Content-Type", "multipart/form-data; boundary=x")];
+        assert_eq!(code("POST", "/b", &form), None);
     }
 
     #[test]

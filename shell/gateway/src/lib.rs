@@ -18,10 +18,11 @@
 //! administered and what was refused. `accounts` has the records of users, `sessions` and `sts` roles and
 //! keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin` administers all of it.
 //! `encryption` has what requests ask for about encryption at rest, `keyring` the keys for it, `cipher`
-//! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `members` has the records of
-//! accounts of several users, `records` reads and changes records. `notify` tells topics of changes. `lease`
-//! has what one gateway at a time does. `swift` serves the same buckets to clients of OpenStack. `console`
-//! has pages for browsers, `post_forms` takes uploads of other pages' forms, which `multipart` reads.
+//! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `providers` has whose tokens
+//! `web_identity` takes. `members` has the records of accounts of several users, `records` reads and changes
+//! records. `notify` tells topics of changes. `lease` has what one gateway at a time does. `swift` serves the
+//! same buckets to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of
+//! other pages' forms, which `multipart` reads.
 
 mod access;
 mod access_log;
@@ -64,6 +65,7 @@ mod orphans;
 mod outbound;
 mod policies;
 mod post_forms;
+mod providers;
 mod query;
 mod quotas;
 mod rates;
@@ -86,6 +88,7 @@ mod uploads;
 mod usage;
 mod users;
 mod versions;
+mod web_identity;
 mod website;
 
 pub use admin::{Admin, AdminError, Params, Verb};

@@ -1,6 +1,6 @@
 //! Making buckets with access settings, and the lists of objects.
 
-use crate::access::{granted, settings};
+use crate::access::{Which, granted, settings};
 use crate::acls::{self, Of};
 use crate::errors;
 use crate::policies::{check_list, no_lists, owner_of};
@@ -75,7 +75,8 @@ impl Core {
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
         let version = version_of(req.input.version_id.as_deref())?;
-        let object = self.object(&bucket, &req.input.key, version).await?;
+        let object =
+            self.object_for(&req.extensions, Which::Target, &bucket, &req.input.key, version).await?;
         let is_enforced = settings(&bucket)?.ownership() == Ownership::BucketOwnerEnforced;
         let owner = if is_enforced { &bucket.record.owner } else { &object.entry.owner };
         let list = if is_enforced { Default::default() } else { object.head.acl };
@@ -98,7 +99,7 @@ impl Core {
             return Err(no_lists());
         }
         let version = version_of(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key, version).await?;
+        let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let of = Of { owner: &object.entry.owner, bucket_owner: Some(&bucket.record.owner) };
         let list = self.list_of(&req.headers, input.access_control_policy, of).await?;
         let list = list.ok_or_else(|| s3_error!(MissingSecurityHeader, "the request names no list"))?;

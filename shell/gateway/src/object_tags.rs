@@ -1,5 +1,6 @@
 //! Tags of objects.
 
+use crate::access::Which;
 use crate::objects::key_of;
 use crate::service::Core;
 use crate::settings::{OBJECT_TAGS_MAX, tag_set, tags_of_set};
@@ -54,7 +55,8 @@ impl Core {
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
         let version = version_of(req.input.version_id.as_deref())?;
-        let object = self.object(&bucket, &req.input.key, version).await?;
+        let object =
+            self.object_for(&req.extensions, Which::Target, &bucket, &req.input.key, version).await?;
         let version_id = bucket.version_text(object.entry.version());
         Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tag_set(&object.head.tags), version_id }))
     }

@@ -1,6 +1,6 @@
 //! Objects: PUT, GET, HEAD, DELETE and COPY.
 
-use crate::access::DeniedDeletes;
+use crate::access::{DeniedDeletes, Which};
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::classes::Chosen;
@@ -18,6 +18,7 @@ use crate::versions::version_of;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::http::Extensions;
 use nacre_s3::{
     Answer, Body, Change, Condition, Deletion, Entry, Etags, FileSize, Head, LockView, NotRead, Object,
     ReadCondition, Refusal, Tag, VersionId, Versioning,
@@ -356,7 +357,7 @@ impl Core {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
         let version = version_of(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key, version).await?;
+        let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
             if_none_match: etags(input.if_none_match),
@@ -391,7 +392,7 @@ impl Core {
         let input = req.input;
         let bucket = self.open(&req.credentials, &input.bucket).await?;
         let version = version_of(input.version_id.as_deref())?;
-        let object = self.object(&bucket, &input.key, version).await?;
+        let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let condition = ReadCondition {
             if_match: etags(input.if_match),
             if_none_match: etags(input.if_none_match),
@@ -511,6 +512,7 @@ impl Core {
     pub async fn copy_source(
         &self,
         credentials: &Option<s3s::auth::Credentials>,
+        extensions: &Extensions,
         source: &CopySource,
         condition: &ReadCondition,
     ) -> S3Result<(OpenBucket, String, Object)> {
@@ -519,7 +521,7 @@ impl Core {
         };
         let version = version_of(version_id.as_deref())?;
         let bucket = self.open(credentials, bucket).await?;
-        let object = self.object(&bucket, key, version).await?;
+        let object = self.object_for(extensions, Which::Source, &bucket, key, version).await?;
         // Whatever the condition, a copy that is not made has failed.
         condition.check(&object.entry).map_err(|_| errors::of_refusal(&Refusal::PreconditionFailed))?;
         Ok((bucket, key.to_string(), object))
@@ -540,7 +542,7 @@ impl Core {
             if_unmodified_since: req.input.copy_source_if_unmodified_since.as_ref().map(seconds),
         };
         let (source_bucket, source_key, source) =
-            self.copy_source(&req.credentials, &req.input.copy_source, &from).await?;
+            self.copy_source(&req.credentials, &req.extensions, &req.input.copy_source, &from).await?;
         let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
         let sealing = self.sealing_of_copy(&req, &bucket, &source.head.encryption).await?;
         let input = req.input;

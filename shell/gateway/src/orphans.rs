@@ -187,12 +187,14 @@ impl<'a> Sweep<'a> {
         Sweep { store, pools, old: u64::MAX, indexes: HashMap::new(), removed: 0 }
     }
 
-    /// Whether nothing refers to the data of a write. What has no first stripe is the rest of a removal.
-    pub async fn is_orphan(&mut self, tag: Tag, has_first: bool) -> Result<bool> {
-        if !has_first {
+    /// Whether nothing refers to the data of a write, of which this is the first stripe. One that does not
+    /// say whose data it is, is the rest of a removal.
+    pub async fn is_orphan(&mut self, tag: Tag, stripe: u64) -> Result<bool> {
+        if stripe >= OWNED {
             return Ok(true);
         }
-        let attributes = match self.pools.data.xattrs(object_name(tag, 0)).await {
+        let data = self.store.data_pool(tag).await?;
+        let attributes = match data.xattrs(object_name(tag, stripe)).await {
             Err(failure) if failure.is_not_found() => return Ok(false),
             attributes => attributes?,
         };

@@ -42,25 +42,22 @@ impl Outbound {
     /// be sent requests without TLS.
     pub fn new(authorities: Option<&Path>) -> Result<Outbound> {
         let mut roots = RootCertStore::empty();
-        let read = |path: &Path| {
-            let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            CertificateDer::pem_slice_iter(&text)
-                .collect::<Result<Vec<_>, _>>()
-                .with_context(|| format!("{} is not in PEM", path.display()))
-        };
         match authorities {
             Some(path) => {
                 let (added, _) = roots.add_parsable_certificates(read(path)?);
                 ensure!(added > 0, "{} has no certificate", path.display());
             }
-            None => {
-                roots.add_parsable_certificates(read(Path::new(AUTHORITIES)).unwrap_or_default());
-            }
+            None => roots = roots_of_system(),
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions()?;
         let config = builder.with_root_certificates(roots).with_no_client_auth();
-        Ok(Outbound { tls: Arc::new(config) })
+        Ok(Outbound::with(config))
+    }
+
+    /// With other settings of TLS.
+    pub fn with(tls: ClientConfig) -> Outbound {
+        Outbound { tls: Arc::new(tls) }
     }
 
     /// Sends a request, and reads an answer of at most so many bytes.
@@ -103,6 +100,20 @@ impl Outbound {
             .and_then(|answer| answer)
             .with_context(|| format!("no answer of {authority}"))
     }
+}
+
+fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(|| format!("{} is not in PEM", path.display()))
+}
+
+/// The authorities that the system knows; none if they cannot be read.
+pub fn roots_of_system() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(read(Path::new(AUTHORITIES)).unwrap_or_default());
+    roots
 }
 
 async fn exchange(

@@ -58,8 +58,6 @@ const HEADERS_MAX: Duration = Duration::from_secs(60);
 /// The most bytes of a request's headers.
 const HEADERS_BYTES_MAX: usize = 64 << 10;
 const HEADERS_COUNT_MAX: usize = 128;
-/// The most bytes of a request in XML: a thousand keys to delete, or ten thousand parts.
-const XML_MAX: usize = 4 << 20;
 /// The most bytes of a form that `s3s` parses. `post_forms` does: this holds for what escapes that.
 const FORM_MAX: usize = 64 << 10;
 /// How long requests may take to finish when the gateway stops.
@@ -193,6 +191,7 @@ impl Gateway {
             rates: rates.clone(),
         };
         let core = Core {
+            access: access.clone(),
             counters: counters.clone(),
             keyring: KeyRing::new(store.clone()),
             store,
@@ -219,7 +218,7 @@ impl Gateway {
         builder.set_route(api);
         builder.set_host(domains.clone());
         let mut config = S3Config::default();
-        config.xml_max_body_size = XML_MAX;
+        config.xml_max_body_size = front::XML_MAX;
         config.form_max_fields_size = FORM_MAX;
         config.post_object_max_file_size = FORM_MAX as u64;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));

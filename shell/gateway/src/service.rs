@@ -1,6 +1,6 @@
 //! S3's operations, as `s3s` calls them.
 
-use crate::access::granted;
+use crate::access::{Access, granted};
 use crate::buckets::{Buckets, OpenBucket};
 use crate::counters::GatewayCounters;
 use crate::errors;
@@ -45,6 +45,8 @@ const DEFAULT_REGION: &str = "us-east-1";
 
 /// What all requests share.
 pub struct Core {
+    /// Decides again on an object that was replaced meanwhile.
+    pub access: Access,
     pub store: Arc<Store>,
     pub users: Arc<Users>,
     pub buckets: Arc<Buckets>,

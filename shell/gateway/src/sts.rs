@@ -7,6 +7,7 @@ use crate::query::{Call, denied, invalid, no_such_action};
 use crate::sessions::{Session, role_key};
 use crate::store::now;
 use crate::users::{Identity, Users};
+use crate::web_identity;
 use hyper::StatusCode;
 use nacre_s3::iam::is_account_id;
 use nacre_s3::policy::{Asked, Effect, Kind, Policy, Principal};
@@ -18,7 +19,7 @@ pub const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 const SESSION_MIN: u32 = 900;
 const OF_USER_MAX: u32 = 129_600;
 const OF_USER_DEFAULT: u32 = 43_200;
-const OF_ROLE_DEFAULT: u32 = 3600;
+pub const OF_ROLE_DEFAULT: u32 = 3600;
 /// The most bytes of a policy that limits a session.
 const POLICY_MAX: usize = 2048;
 
@@ -28,6 +29,7 @@ pub async fn call(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
         "GetCallerIdentity" => caller(call.identity),
         "GetSessionToken" => session_token(users, call).await,
         "AssumeRole" => assume_role(users, call).await,
+        "AssumeRoleWithWebIdentity" => web_identity::assume_role(users, call).await,
         action => Err(no_such_action(action)),
     }
 }
@@ -44,7 +46,7 @@ fn caller(identity: &Identity) -> S3Result<Xml> {
 }
 
 /// The length of a session, in seconds.
-fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
+pub fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
     match form.number("DurationSeconds")? {
         None => Ok(default.min(max)),
         Some(seconds) if (SESSION_MIN..=max).contains(&seconds) => Ok(seconds),
@@ -52,7 +54,8 @@ fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
     }
 }
 
-async fn credentials(users: &Users, session: &Session) -> S3Result<Xml> {
+/// The answer with the keys of a session.
+pub async fn credentials(users: &Users, session: &Session) -> S3Result<Xml> {
     let keys = users.sessions.begin(session).await.map_err(|failure| errors::of_failure(&failure))?;
     let expires = crate::admin::time_of(session.expires);
     let keys = Xml::new()
@@ -78,7 +81,7 @@ async fn session_token(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
 }
 
 /// The name that a session is given.
-fn session_name(form: &Form) -> S3Result<&str> {
+pub fn session_name(form: &Form) -> S3Result<&str> {
     let name = form.need("RoleSessionName")?;
     let is_good = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
     match (2..=64).contains(&name.len()) && name.chars().all(is_good) {
@@ -88,7 +91,7 @@ fn session_name(form: &Form) -> S3Result<&str> {
 }
 
 /// The policies that a session is limited to.
-fn limits(form: &Form) -> S3Result<Vec<String>> {
+pub fn limits(form: &Form) -> S3Result<Vec<String>> {
     if form.has_prefix("PolicyArns.") {
         return Err(invalid("sessions are limited by Policy, not by managed policies"));
     }
@@ -149,7 +152,7 @@ async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
 }
 
 /// The key of a role by `arn:aws:iam::TENANT:role/PATH/NAME`.
-fn role_of_arn(arn: &str) -> Option<String> {
+pub fn role_of_arn(arn: &str) -> Option<String> {
     let parts: Vec<&str> = arn.splitn(6, ':').collect();
     let ["arn", _, "iam", "", tenant, name] = parts[..] else { return None };
     let name = name.strip_prefix("role/")?.rsplit('/').next().filter(|name| !name.is_empty())?;

@@ -266,7 +266,8 @@ impl Core {
             if_none_match: condition.if_none_match,
             ..ReadCondition::default()
         };
-        let (_, _, source) = self.copy_source(&req.credentials, &req.input.copy_source, &from).await?;
+        let (_, _, source) =
+            self.copy_source(&req.credentials, &req.extensions, &req.input.copy_source, &from).await?;
         let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
         let input = req.input;
         let range = match &input.copy_source_range {

@@ -3,6 +3,7 @@
 use crate::accounts::{Accounts, Key};
 use crate::errors;
 use crate::keystone::{Keystone, Member};
+use crate::providers::Providers;
 use crate::sessions::{Session, Sessions, is_of_session};
 use crate::store::Store;
 use nacre_rados::Failure;
@@ -90,6 +91,7 @@ impl Identity {
 pub struct Users {
     pub accounts: Arc<Accounts>,
     pub sessions: Sessions,
+    pub providers: Providers,
     /// Knows users of its own.
     pub keystone: Option<Keystone>,
     first: Option<FirstUser>,
@@ -109,7 +111,8 @@ impl Users {
     pub fn new(store: Arc<Store>, first: Option<FirstUser>) -> Users {
         let accounts = Arc::new(Accounts::new(store));
         let sessions = Sessions::new(accounts.clone());
-        Users { sessions, accounts, keystone: None, first, known: Mutex::default() }
+        let providers = Providers::new(accounts.clone());
+        Users { sessions, providers, accounts, keystone: None, first, known: Mutex::default() }
     }
 
     /// Who sends a request with this key, and this token if it has one.

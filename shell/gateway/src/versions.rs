@@ -1,5 +1,6 @@
 //! Versions: their names in requests and answers, the setting of a bucket, and the listing.
 
+use crate::access::{Which, granted};
 use crate::buckets::{FRESH, OpenBucket};
 use crate::errors;
 use crate::listing::{Names, page_size};
@@ -8,6 +9,7 @@ use crate::service::Core;
 use crate::store::now;
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, LAST_MODIFIED};
+use hyper::http::Extensions;
 use nacre_s3::{Answer, Ask, Entry, Item, Object, PageRequest, Refusal, VersionId, Versioning, setting};
 use nacre_wire::{from_slice, to_vec};
 use s3s::dto::{
@@ -83,6 +85,21 @@ impl Core {
             }
             Err(refusal) => Err(self.refused(bucket, &refusal)),
         }
+    }
+
+    /// An object that a request reads, as long as the request may read it: it may have been replaced since
+    /// that was decided.
+    pub async fn object_for(
+        &self,
+        extensions: &Extensions,
+        which: Which,
+        bucket: &OpenBucket,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> S3Result<Object> {
+        let object = self.object(bucket, key, version).await?;
+        self.access.still(granted(extensions)?, which, &bucket.record.name, key, &object).await?;
+        Ok(object)
     }
 
     /// How versions are kept at this moment: a body may have been on its way for long.

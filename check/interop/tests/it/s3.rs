@@ -114,6 +114,7 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
 
     succeed(&mut python(&c, "s3_slice.py").unwrap()).unwrap();
     succeed(&mut python(&c, "s3_buckets.py").unwrap()).unwrap();
+    succeed(&mut python(&c, "s3_hostile.py").unwrap()).unwrap();
     let mut access = python(&c, "s3_access.py").unwrap();
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
     let audit = c.folder().join("audit.log");
@@ -124,6 +125,8 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     drop(gateway);
     let mut iam = python(&c, "s3_iam.py").unwrap();
     succeed(iam.arg(nacre_binary()).arg(c.folder())).unwrap();
+    let mut identity = python(&c, "s3_identity.py").unwrap();
+    succeed(identity.arg(nacre_binary()).arg(c.folder())).unwrap();
     more_through_tls(&c).unwrap();
     let health = c.run("ceph health detail").unwrap();
     assert!(!health.contains("POOL_APP_NOT_ENABLED"), "{health}");

@@ -12,6 +12,7 @@ use time::format_description::well_known::Rfc3339;
 const KNOWN: &[&str] = &[
     "aws:currenttime",
     "aws:epochtime",
+    "aws:federatedprovider",
     "aws:multifactorauthage",
     "aws:multifactorauthpresent",
     "aws:principalaccount",
@@ -190,10 +191,11 @@ impl Condition {
     /// Whether it holds. A key that the gateways do not know must not give access: a condition on it never
     /// holds for what allows, and always for what denies.
     pub(super) fn holds(&self, context: &Context, effect: Effect) -> bool {
-        if !self.is_known {
+        let values = context.values(&self.key);
+        // Claims of identity providers are known where a token has them.
+        if !self.is_known && values.is_empty() {
             return effect == Effect::Deny;
         }
-        let values = context.values(&self.key);
         let (how, is_negated, if_exists, quantifier) = match self.test {
             Test::Null => {
                 let is_absent = if values.is_empty() { "true" } else { "false" };

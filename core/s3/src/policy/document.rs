@@ -87,7 +87,9 @@ enum PrincipalName {
         /// Any session if none.
         session: Option<String>,
     },
-    /// A service or an identity provider, which sends no requests to a gateway.
+    /// The users of an identity provider, by its ARN.
+    Federated(String),
+    /// A service, which sends no requests to a gateway.
     Foreign,
 }
 
@@ -97,6 +99,7 @@ impl PrincipalName {
             (PrincipalName::Everything, _) => true,
             (PrincipalName::Tenant(tenant), principal) => principal.tenant() == Some(tenant),
             (PrincipalName::User(user), principal) => user == principal,
+            (PrincipalName::Federated(name), Principal::Federated { provider }) => name == provider,
             (
                 PrincipalName::Role { tenant, role, session },
                 Principal::Role { tenant: of, role: its, session: this },
@@ -344,7 +347,8 @@ fn principal_names(value: &Value) -> Result<Vec<PrincipalName>, BadPolicy> {
                 "AWS" => principal_name(&text)
                     .ok_or_else(|| malformed(format!("Invalid principal in policy: \"AWS\":\"{text}\"")))?,
                 "CanonicalUser" if !text.is_empty() => PrincipalName::User(Principal::user(&text)),
-                "Service" | "Federated" => PrincipalName::Foreign,
+                "Federated" => PrincipalName::Federated(text),
+                "Service" => PrincipalName::Foreign,
                 _ => return Err(invalid()),
             });
         }

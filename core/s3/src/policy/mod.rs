@@ -29,6 +29,10 @@ pub enum Principal {
         role: String,
         session: String,
     },
+    /// A user of an identity provider, named by its ARN.
+    Federated {
+        provider: String,
+    },
 }
 
 impl Principal {
@@ -55,13 +59,14 @@ impl Principal {
             Principal::Role { tenant, role, session } => {
                 Some(format!("arn:aws:sts::{tenant}:assumed-role/{role}/{session}"))
             }
+            Principal::Federated { provider } => Some(provider.clone()),
         }
     }
 
-    /// The tenant that it belongs to; none for anonymous requests.
+    /// The tenant that it belongs to; none for anonymous requests and for others' users.
     pub fn tenant(&self) -> Option<&str> {
         match self {
-            Principal::Anonymous => None,
+            Principal::Anonymous | Principal::Federated { .. } => None,
             Principal::User { tenant, .. } | Principal::Role { tenant, .. } => Some(tenant),
         }
     }

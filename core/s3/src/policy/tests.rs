@@ -184,3 +184,27 @@ fn policies_say_whether_they_need_the_objects_tags() {
     assert!(asks(json!({ "StringEquals": { "s3:ExistingObjectTag/team": "blue" } })));
     assert!(!asks(json!({ "StringEquals": { "s3:RequestObjectTag/team": "blue" } })));
 }
+
+#[test]
+fn users_of_identity_providers_are_told_apart_by_the_claims_of_their_tokens() {
+    let provider = "arn:aws:iam::RGW00000000000000001:oidc-provider/id.example.com";
+    let statement = json!({ "Effect": "Allow", "Principal": { "Federated": provider },
+                            "Action": "sts:AssumeRoleWithWebIdentity",
+                            "Condition": { "StringEquals": { "id.example.com:sub": "anna" } } });
+    let trust = parse(statement, Kind::Trust).unwrap();
+    let allows = |provider: &str, action: &str, claim: Option<&str>| {
+        let mut context = Context::default();
+        if let Some(subject) = claim {
+            context.set("id.example.com:sub", subject);
+        }
+        let principal = Principal::Federated { provider: provider.to_owned() };
+        let asked =
+            Asked { principal: &principal, action, resource: "arn:aws:iam:::role/r", context: &context };
+        trust.has(Effect::Allow, &asked)
+    };
+    let take = "sts:AssumeRoleWithWebIdentity";
+    assert!(allows(provider, take, Some("anna")));
+    assert!(!allows(provider, take, Some("bert")) && !allows(provider, take, None));
+    assert!(!allows(provider, "sts:AssumeRole", Some("anna")));
+    assert!(!allows(&provider.replace("id.", "other."), take, Some("anna")));
+}

@@ -1,7 +1,7 @@
 //! What the data in the data pool belongs to: `nacre s3 check`.
 //!
 //! The index is read first: every version of every bucket, open uploads, and garbage. Then the names in the
-//! data pool are compared with it. Data that nothing in the index has may have been written meanwhile, or be
+//! data pools are compared with it. Data that nothing in the index has may have been written meanwhile, or be
 //! on its way: it is looked at once more, and is an orphan only after a time in which every write ends.
 
 use super::{Admin, Result};
@@ -150,7 +150,7 @@ impl Admin {
         let names = crate::records::names(pools, "").await?;
         for name in &names {
             if let Some(bucket) = name.strip_prefix("bucket.") {
-                if let Some(index) = self.buckets.index_of(bucket).await? {
+                if let Some(index) = self.buckets.of_any_user(bucket).await?.map(|bucket| bucket.index) {
                     check.bucket(bucket, &index).await?;
                 }
             } else if let Some(id) = name.strip_prefix("trash.") {
@@ -279,16 +279,18 @@ impl Check<'_> {
     /// are not those of gateways.
     async fn data(&mut self) -> Result<(BTreeMap<Tag, Vec<u64>>, u64)> {
         let (mut strange, mut foreign, mut count) = (BTreeMap::<Tag, Vec<u64>>::new(), 0, 0_u64);
-        let mut names = self.pools.data.objects();
-        while let Some(entry) = names.next().await? {
-            count += 1;
-            if count.is_multiple_of(10_000) {
-                (self.progress)(format!("{count} objects in the data pool"));
-            }
-            match stripe_of(&entry.name.to_string()) {
-                None => foreign += 1,
-                Some((tag, _)) if self.owned.found(tag) => {}
-                Some((tag, stripe)) => strange.entry(tag).or_default().push(stripe),
+        for pool in self.admin.store.data_pools(self.pools).await? {
+            let mut names = pool.objects();
+            while let Some(entry) = names.next().await? {
+                count += 1;
+                if count.is_multiple_of(10_000) {
+                    (self.progress)(format!("{count} objects with data"));
+                }
+                match stripe_of(&entry.name.to_string()) {
+                    None => foreign += 1,
+                    Some((tag, _)) if self.owned.found(tag) => {}
+                    Some((tag, stripe)) => strange.entry(tag).or_default().push(stripe),
+                }
             }
         }
         Ok((strange, foreign))
@@ -301,17 +303,19 @@ impl Check<'_> {
         let mut sweep = Sweep::new(&self.admin.store, self.pools);
         for (tag, stripes) in strange {
             let (mut bytes, mut newest) = (0, 0);
+            let data = self.admin.store.data_pool(tag).await?;
             for stripe in &stripes {
                 // One may be removed meanwhile.
-                if let Ok(stat) = self.pools.data.stat(object_name(tag, *stripe)).await {
+                if let Ok(stat) = data.stat(object_name(tag, *stripe)).await {
                     bytes += stat.size;
                     newest = newest.max(u64::from(stat.mtime.sec) * 1000);
                 }
             }
             let last = seen.get(&tag.instance).map_or(0, |(last, _)| *last);
             let limit = if is_older(last, WINDOW, begun) { WINDOW } else { WRITE_MAX };
-            let is_orphan = is_older(newest, limit, begun)
-                && sweep.is_orphan(tag, stripes.contains(&0)).await.map_err(unreadable)?;
+            let first = stripes.iter().min().copied().unwrap_or_default();
+            let is_orphan =
+                is_older(newest, limit, begun) && sweep.is_orphan(tag, first).await.map_err(unreadable)?;
             if !is_orphan {
                 unknown.in_flight.add(bytes);
                 continue;
@@ -322,7 +326,7 @@ impl Check<'_> {
             }
             if deletes {
                 for stripe in stripes.iter().rev() {
-                    let removed = self.pools.data.remove(object_name(tag, *stripe)).await;
+                    let removed = data.remove(object_name(tag, *stripe)).await;
                     crate::accounts::ignore_missing(removed)?;
                 }
                 unknown.deleted += 1;
@@ -338,7 +342,9 @@ impl Check<'_> {
             return Ok(shown);
         }
         for bucket in names.iter().filter_map(|name| name.strip_prefix("bucket.")) {
-            let Some(index) = self.admin.buckets.index_of(bucket).await? else { continue };
+            let Some(index) = self.admin.buckets.of_any_user(bucket).await?.map(|bucket| bucket.index) else {
+                continue;
+            };
             let mut request = PageRequest { max: PAGE, listed: Listed::Versions, ..PageRequest::default() };
             while let Some(page) = page(&index, &request).await? {
                 for (key, entry, body) in bodies(&index, &page.items).await? {

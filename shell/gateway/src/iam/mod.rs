@@ -8,6 +8,7 @@ mod groups;
 mod keys;
 mod page;
 mod policies;
+mod providers;
 mod roles;
 mod users;
 
@@ -169,6 +170,13 @@ impl Task<'_> {
             "UpdateRole" => self.update_role().await.map(Some),
             "UpdateAssumeRolePolicy" => self.update_trust().await.map(|()| None),
             "DeleteRole" => self.delete_role().await.map(|()| None),
+            "CreateOpenIDConnectProvider" => self.create_provider().await.map(Some),
+            "GetOpenIDConnectProvider" => self.get_provider().await.map(Some),
+            "ListOpenIDConnectProviders" => self.list_providers().await.map(Some),
+            "DeleteOpenIDConnectProvider" => self.delete_provider().await.map(|()| None),
+            "AddClientIDToOpenIDConnectProvider" => self.set_client_id(true).await.map(|()| None),
+            "RemoveClientIDFromOpenIDConnectProvider" => self.set_client_id(false).await.map(|()| None),
+            "UpdateOpenIDConnectProviderThumbprint" => self.set_thumbprints().await.map(|()| None),
             "GetAccountSummary" => self.summary().await.map(Some),
             action => Err(no_such_action(action)),
         }

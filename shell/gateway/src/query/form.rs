@@ -46,6 +46,11 @@ impl Form {
         self.get(name).map(parse).transpose()
     }
 
+    /// The values of `NAME.member.1`, `NAME.member.2` and so on.
+    pub fn list(&self, name: &str) -> Vec<&str> {
+        (1..).map_while(|at| self.get(&format!("{name}.member.{at}"))).collect()
+    }
+
     /// Whether a name begins so.
     pub fn has_prefix(&self, prefix: &str) -> bool {
         self.0.keys().any(|name| name.starts_with(prefix))
@@ -61,6 +66,7 @@ mod tests {
         let form = Form::parse(b"Action=A&RoleArn=arn%3Aaws&X=a+b&Empty=&L.member.1=x&L.member.2=y&N=7&bad");
         assert_eq!((form.get("RoleArn"), form.get("X")), (Some("arn:aws"), Some("a b")));
         assert!(form.get("Empty").is_none() && form.need("Empty").is_err() && form.get("bad").is_none());
+        assert_eq!(form.list("L"), ["x", "y"]);
         assert!(form.has_prefix("L.member.") && !form.has_prefix("M."));
         assert_eq!((form.number("N").unwrap(), form.number("M").unwrap()), (Some(7), None));
         assert!(form.number("X").is_err());
