@@ -245,3 +245,22 @@ fn objects_of_which_too_few_shards_are_left_are_unfound_and_can_be_deleted() {
     w.run_until("none is unfound", |w| w.reports[&PG].counts.unfound == 0);
     assert_content(&mut w, &objects);
 }
+
+/// Reads of clients do not starve recovery (tracker 71655 is about the opposite).
+#[test]
+fn recovery_goes_on_while_a_client_reads_all_the_time() {
+    let mut w = erasure(11, 4, 2, 1, 1);
+    // Pushes are tiny in tests: each shard takes several.
+    let objects = fill(&mut w, 8, 100);
+    place(&mut w, &[0, 1, 3]);
+    let names: Vec<&String> = objects.keys().collect();
+    let is_there = |w: &World| w.map.pg_to_up_acting(PG).acting.contains(&OsdId(3)) && w.all_clean();
+    let mut reads = 0;
+    while !is_there(&w) {
+        let name = names[reads % names.len()];
+        assert!(content(&mut w, name) == objects[name]);
+        w.run_for(Duration::from_millis(20));
+        reads += 1;
+        assert!(reads < 3000, "{}", w.describe());
+    }
+}
