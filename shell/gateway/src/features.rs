@@ -88,6 +88,7 @@ pub const FEATURES: &[Feature] = &[
     line("identity", "Keystone", Yes, "tokens and EC2 credentials; with --keystone-url"),
     line("identity", "LDAP", No, ""),
     line("administration", "console for browsers", Yes, "at /_console/"),
+    line("administration", "comparison of data and index", Yes, "nacre s3 check"),
     line("administration", "audit log", Yes, "with --audit-log, in the manner of the ops log"),
     line(
         "administration",
