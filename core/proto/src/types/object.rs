@@ -67,12 +67,15 @@ pub struct ObjectId {
     pub max: bool,
 }
 
-/// By what tells objects apart nearly always.
+/// By what tells objects apart nearly always. Copies for undo of one object differ in their keys only.
 impl Hash for ObjectId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64((self.pool.0 as u64).rotate_left(32) ^ u64::from(self.hash));
         state.write_u64(self.snap.0);
         state.write(self.name.as_bytes());
+        if !self.key.is_empty() {
+            state.write(self.key.as_bytes());
+        }
     }
 }
 
@@ -271,6 +274,17 @@ fn jenkins_mix(mut a: u32, mut b: u32, mut c: u32) -> (u32, u32, u32) {
 mod tests {
     use super::*;
     use nacre_wire::{from_slice, to_vec};
+    use std::collections::BTreeSet;
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+    #[test]
+    fn ids_that_differ_in_their_keys_only_have_different_hashes_in_tables() {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let object = ObjectId::head(PoolId(1), "".into(), "".into(), "one".into());
+        let keyed = |n: u32| ObjectId { key: Name::new(n.to_be_bytes().to_vec()), ..object.clone() };
+        let hashes: BTreeSet<u64> = (0..1000).map(|n| hasher.hash_one(keyed(n))).collect();
+        assert_eq!(hashes.len(), 1000);
+    }
 
     #[test]
     fn names_hash_as_real_clients_hash_them() {
