@@ -1,4 +1,4 @@
-//! Who may do what: the one place that decides it.
+//! The decision on a request: the one place that makes it.
 //!
 //! A request is refused if any policy denies it. Otherwise one of these must give access: a policy of the
 //! bucket or of the sender, ownership, or an access control list. The rules are those of radosgw where S3
@@ -13,11 +13,12 @@ use crate::rate::RateLimit;
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, versioned_fields};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Who owns the objects that others write into a bucket, and whether lists count.
+/// The owner of objects that others write into a bucket, and whether lists count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ownership {
-    /// The user who wrote it. The default, as of radosgw.
+    /// The user that wrote it. The default, as of radosgw.
     #[default]
     Writer,
     /// The bucket's owner, if the writer asked for `bucket-owner-full-control`.
@@ -103,7 +104,7 @@ pub struct BucketAccess {
     pub acl: Acl,
     /// The document; empty for none.
     pub policy: String,
-    /// None was set: lists count, and objects belong to who wrote them.
+    /// None was set: lists count, and objects belong to their writers.
     pub ownership: Option<Ownership>,
     pub public_block: Option<PublicBlock>,
     /// Requests must say that the requester pays.
@@ -129,7 +130,7 @@ impl BucketAccess {
         })
     }
 
-    /// Who owns objects, and whether lists count.
+    /// The owner of objects, and whether lists count.
     pub fn ownership(&self) -> Ownership {
         self.ownership.unwrap_or_default()
     }
@@ -160,7 +161,7 @@ pub struct Sender {
     /// None of users without an account.
     pub account: Option<OfAccount>,
     /// Policies that are attached to the user or role.
-    pub policies: Vec<Policy>,
+    pub policies: Arc<[Policy]>,
     /// Of a session: what it was limited to. All of them must allow what is done.
     pub limits: Vec<Policy>,
     /// What a subuser's key may do: reads, writes.
@@ -174,7 +175,7 @@ impl Sender {
         Sender {
             principal: Principal::Anonymous,
             account: None,
-            policies: Vec::new(),
+            policies: Arc::default(),
             limits: Vec::new(),
             may_read: true,
             may_write: true,
@@ -246,7 +247,7 @@ pub fn decide(
     if sender.policies.iter().any(|policy| policy.has(Effect::Deny, &asked)) {
         return Verdict::Denied;
     }
-    // A policy must not lock out the only one who can change it.
+    // A policy must not lock out the only sender that can change it.
     let is_recovery = is_own
         && !sender.needs_policies()
         && matches!(action.name, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy");

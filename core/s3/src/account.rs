@@ -51,7 +51,7 @@ pub struct Bucket {
     pub name: String,
     /// Names its index. A bucket that is deleted and made again has another one.
     pub id: String,
-    /// The user who owns it.
+    /// The user that owns it.
     pub owner: String,
     /// Milliseconds since 1970.
     pub created: u64,

@@ -1,5 +1,5 @@
 //! The policy document of a form with which a browser uploads an object: what the form's fields may be, and
-//! until when. The one who signs it lets those upload who get the form.
+//! until when. Any browser with the form uploads with the rights of its signer.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -204,6 +204,10 @@ pub(crate) fn garbage_key(due: u64, tag: Tag) -> Name {
 pub(crate) fn notice_key(due: u64, tag: Tag, at: usize) -> Name {
     named(b'n', format!("{due:016x}{tag}.{at}").as_bytes())
 }
+/// A name before those of all notices that are due at this time or later.
+pub(crate) fn notices_from(due: u64) -> Name {
+    named(b'n', format!("{due:016x}").as_bytes())
+}
 pub(crate) fn counters_key(instance: u64) -> Name {
     named(b's', format!("{instance:016x}").as_bytes())
 }

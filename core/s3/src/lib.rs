@@ -8,7 +8,7 @@
 //! `account` users and buckets, `notice` what topics are told of changes, `config` what is set on a bucket,
 //! `quota` and `rate` limits of both, `usage` what was done with them, `form` what browsers may upload.
 //!
-//! `iam` has accounts of several users. `access` decides who may do what, from `policy`, `acl` and the table
+//! `iam` has accounts of several users. `access` decides on requests, from `policy`, `acl` and the table
 //! of operations in `action`. `swift` has what Swift adds to buckets, `keystone` what OpenStack's identity
 //! service answers.
 //!
@@ -55,8 +55,8 @@ pub use data::{INLINE_MAX, STRIPE, Span, object_name, spans, stripes};
 pub use encryption::{BucketEncryption, CHUNK, CODE, Chunks, Encryption, KeySource, chunks};
 pub use form::{BadForm, FileSize, FormPolicy};
 pub use index::{
-    Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, NoticeItem, NoticesOf, OpId, Refusal,
-    Revision, Ticket,
+    Answer, Ask, BucketIndex, Change, Deletion, Effect, GarbageItem, NoticeItem, NoticesOf, OpId, Paused,
+    Refusal, Revision, Ticket,
 };
 pub use leaf::{Garbage, LeafName, create_bucket, pairs as omap_page};
 pub use listing::{Item, Listed, Page, PageRequest};

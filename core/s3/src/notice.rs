@@ -248,7 +248,7 @@ pub struct Topic {
     /// Without its tenant.
     pub name: String,
     pub tenant: String,
-    /// The user who made it.
+    /// The user that made it.
     pub owner: String,
     /// A URL; empty for a topic that nothing is sent to.
     pub endpoint: String,
@@ -303,7 +303,8 @@ impl Notice {
             map.iter().map(|(key, val)| json!({ "key": key, "val": val })).collect()
         };
         let Notice { rule, event, time, tag, source, bucket, object, .. } = self;
-        let sequencer = format!("{time:016X}{:08X}", tag.sequence);
+        // The time takes 48 bits. Writes of one gateway in the same millisecond follow each other.
+        let sequencer = format!("{:016X}", time << 16 | tag.sequence & 0xffff);
         json!({
             "eventVersion": "2.2",
             "eventSource": "ceph:s3",
@@ -427,6 +428,13 @@ mod tests {
         assert_eq!(record["eventTime"], "2026-01-02T03:04:05.678Z");
         assert_eq!(record["s3"]["configurationId"], "r");
         assert_eq!(record["opaqueData"], "mine");
+        let sequencer = |time, sequence| {
+            let tag = Tag { instance: 1, sequence };
+            let record = Notice { time, tag, ..Notice::default() }.record("");
+            record["s3"]["object"]["sequencer"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(sequencer(0x19a_b0c1_d2e3, 4), "019AB0C1D2E30004");
+        assert!(sequencer(5, 2) < sequencer(5, 3) && sequencer(5, 0xffff) < sequencer(6, 0x10000));
     }
 
     #[test]

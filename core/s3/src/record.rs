@@ -20,7 +20,7 @@ pub struct Entry {
     pub mtime: u64,
     /// Without quotes.
     pub etag: String,
-    /// The user who wrote it.
+    /// The user that wrote it.
     pub owner: String,
     /// Empty for STANDARD.
     pub storage_class: String,

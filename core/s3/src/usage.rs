@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use nacre_base::Name;
 use nacre_wire::{to_vec, versioned_fields};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds of an hour.
@@ -50,7 +51,7 @@ impl Usage {
 pub struct UsageKey {
     /// When the hour began, in seconds since 1970.
     pub hour: u64,
-    /// The user to whom it is charged: the owner of the bucket, or the sender if requesters pay.
+    /// The user that it is charged to: the owner of the bucket, or the sender if requesters pay.
     pub user: String,
     /// Empty for requests that are for no bucket.
     pub bucket: String,
@@ -70,7 +71,7 @@ pub struct UsageRecord {
 versioned_fields!(UsageRecord, "s3 usage record", hour, user, bucket, owner, categories);
 
 /// The category of an operation of S3: the name of radosgw's operation.
-pub fn category(operation: &str) -> String {
+pub fn category(operation: &str) -> Cow<'static, str> {
     let known = match operation {
         "HeadBucket" => "stat_bucket",
         "ListObjects" | "ListObjectsV2" | "ListObjectVersions" => "list_bucket",
@@ -95,9 +96,9 @@ pub fn category(operation: &str) -> String {
         "GetBucketLifecycleConfiguration" => "get_lifecycle",
         "PutBucketLifecycleConfiguration" => "put_lifecycle",
         "DeleteBucketLifecycle" => "delete_lifecycle",
-        _ => return in_snake_case(operation),
+        _ => return in_snake_case(operation).into(),
     };
-    known.to_owned()
+    known.into()
 }
 
 fn in_snake_case(operation: &str) -> String {
@@ -182,7 +183,11 @@ impl UsageBook {
         }
         let slot =
             self.slots.entry(key).or_insert_with(|| Slot { owner: owner.to_owned(), ..Slot::default() });
-        slot.total.entry(category(operation)).or_default().add(usage);
+        let category = category(operation);
+        match slot.total.get_mut(&*category) {
+            Some(total) => total.add(usage),
+            None => drop(slot.total.insert(category.into_owned(), usage)),
+        }
         slot.is_changed = true;
         true
     }

@@ -1,12 +1,12 @@
 //! Whether a request may be carried out, before anything of it is read but its head.
 //!
-//! `nacre_s3::access` decides. This module finds what the decision is made on: who sends the request, the
+//! `nacre_s3::access` decides. This module finds what the decision is made on: the sender, the
 //! bucket's settings, the values of condition keys, and the object's list where it matters.
 
 use crate::access_log::logging_of;
 use crate::buckets::{Buckets, OpenBucket};
 use crate::errors;
-use crate::listing::percent_decode;
+use crate::listing::url_pairs;
 use crate::objects::{key_of, tags_of_header};
 use crate::rates::Rates;
 use crate::trace::Trace;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Who must own the bucket of a request, and that of a copy's source.
+/// The owner that the bucket of a request must have, and that of a copy's source.
 const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 const BYPASS: &str = "x-amz-bypass-governance-retention";
@@ -125,11 +125,39 @@ struct At<'a> {
     version: Option<&'a str>,
 }
 
+/// What the settings of a bucket say about access.
+pub struct Rights {
+    pub access: BucketAccess,
+    policy: Option<Policy>,
+}
+
+impl Rights {
+    /// Reads the settings, once for each time that they are read from the cluster.
+    fn of(bucket: &OpenBucket) -> S3Result<Arc<Rights>> {
+        if let Some(rights) = bucket.rights.get() {
+            return Ok(rights.clone());
+        }
+        let (access, name) = (settings(bucket)?, &bucket.record.name);
+        let mut policy = access.read_policy(name).map_err(errors::corrupt)?;
+        let container = Container::of(&bucket.config.others).map_err(errors::corrupt)?;
+        if let Some(lists) = container.policy(name).map_err(errors::corrupt)? {
+            policy.get_or_insert_with(Policy::default).statements.extend(lists.statements);
+        }
+        Ok(bucket.rights.get_or_init(|| Arc::new(Rights { access, policy })).clone())
+    }
+}
+
 /// A bucket as a decision needs it.
 pub struct Opened {
     pub bucket: OpenBucket,
-    pub access: BucketAccess,
-    policy: Option<Policy>,
+    pub rights: Arc<Rights>,
+}
+
+impl Granted {
+    /// Whether the right depends on the object that there was.
+    pub fn is_decided_on_object(&self) -> bool {
+        self.decided.is_some()
+    }
 }
 
 impl Opened {
@@ -137,14 +165,14 @@ impl Opened {
         access::Bucket {
             name: &self.bucket.record.name,
             owner: &self.bucket.record.owner,
-            access: &self.access,
-            policy: self.policy.as_ref(),
+            access: &self.rights.access,
+            policy: self.rights.policy.as_ref(),
         }
     }
 }
 
 impl Access {
-    /// Who sends a request with these credentials.
+    /// The sender of a request with these credentials.
     async fn identify(&self, access_key: Option<&str>, request: &Head<'_>) -> S3Result<Identity> {
         let token = request.header(TOKEN).map(str::to_owned).or_else(|| request.parameter(TOKEN));
         match access_key {
@@ -155,13 +183,7 @@ impl Access {
 
     async fn open(&self, name: &str) -> S3Result<Opened> {
         let bucket = self.buckets.of_any_user(name).await?.ok_or_else(errors::no_such_bucket)?;
-        let access = settings(&bucket)?;
-        let mut policy = access.read_policy(name).map_err(errors::corrupt)?;
-        let container = Container::of(&bucket.config.others).map_err(errors::corrupt)?;
-        if let Some(lists) = container.policy(name).map_err(errors::corrupt)? {
-            policy.get_or_insert_with(Policy::default).statements.extend(lists.statements);
-        }
-        Ok(Opened { bucket, access, policy })
+        Ok(Opened { rights: Rights::of(&bucket)?, bucket })
     }
 
     /// Decides on one action, with the object's list and tags if they matter.
@@ -176,7 +198,8 @@ impl Access {
         let ruling = |is_allowed| Ruling { is_allowed, on: None };
         let key = at.map(|at| at.key);
         let at = at.unwrap_or_default();
-        let policies = opened.policy.iter().chain(&identity.sender.policies).chain(&identity.sender.limits);
+        let of_sender = identity.sender.policies.iter().chain(&identity.sender.limits);
+        let policies = opened.rights.policy.iter().chain(of_sender);
         let needs_tags = key.is_some() && policies.into_iter().any(Policy::asks_for_object_tags);
         let with_tags;
         let (mut object, mut context) = (None, context);
@@ -205,7 +228,7 @@ impl Access {
                 let verdict = decide(sender, action, key, &opened.as_asked(), Some(list), context);
                 Ok(Ruling { is_allowed: verdict == Verdict::Allowed, on: Some(object.entry.tag) })
             }
-            // Only who may list the bucket is told that there is no such object.
+            // Only a sender that may list the bucket is told that there is no such object.
             Err(refusal) => {
                 let list = Action::of_operation("ListObjects", false);
                 match decide(sender, list, None, &opened.as_asked(), None, context) {
@@ -309,10 +332,7 @@ pub struct Head<'a> {
 impl<'a> Head<'a> {
     /// Of a request's headers and the query of its URL.
     pub fn new(headers: &'a HeaderMap, query: Option<&str>) -> Head<'a> {
-        let decode = |text: &str| percent_decode(&text.replace('+', " ")).unwrap_or_else(|| text.to_owned());
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let query = pairs.map(|(name, value)| (decode(name), decode(value))).collect();
+        let query = url_pairs(query.unwrap_or_default()).collect();
         Head { headers, query, is_form: false }
     }
 
@@ -477,7 +497,8 @@ pub struct Target<'a> {
 }
 
 impl Access {
-    /// Checks a request of a sender that is known.
+    /// Checks a request of a sender that is known. A request of Swift may be several operations of S3: the
+    /// first one counts, or else the first one that writes.
     pub async fn authorize(
         &self,
         identity: Identity,
@@ -488,11 +509,14 @@ impl Access {
         let mut context = request.context(&identity, trace.map(Trace::peer), &self.region);
         let version = request.parameter("versionId");
         let action = Action::of_operation(target.operation, version.is_some());
+        let is_step = trace.is_some_and(|trace| trace.facts().begin(target.operation, action.is_write));
+        let trace = trace.filter(|_| !is_step);
         let mut of_bucket = None;
         let (mut decided, mut source) = (None, None);
         if let Some(trace) = trace {
             let mut facts = trace.facts();
             facts.operation = target.operation.to_owned();
+            facts.is_write = action.is_write;
             facts.key = target.key.unwrap_or_default().to_owned();
             let sender = identity.user.as_ref().or(identity.owner.as_ref());
             facts.sender = sender.map(|user| user.id.clone()).unwrap_or_default();
@@ -528,7 +552,7 @@ impl Access {
                     }
                 }
                 let is_owner = identity.sender.owner_id().as_deref() == Some(&*opened.bucket.record.owner);
-                if opened.access.requester_pays && !is_owner {
+                if opened.rights.access.requester_pays && !is_owner {
                     let agrees = request.header("x-amz-request-payer") == Some("requester")
                         || request.parameter("x-amz-request-payer").as_deref() == Some("requester");
                     if !agrees || identity.owner.is_none() {
@@ -543,9 +567,12 @@ impl Access {
             }
         }
         // What is refused for lack of rights does not count.
-        let charged = self.rates.admit(self.rates.of(&identity, of_bucket.as_ref()), action.is_write)?;
-        if let Some(trace) = trace {
-            trace.facts().charged = charged;
+        if !is_step {
+            let limits = self.rates.of(&identity, of_bucket.as_ref());
+            let charged = self.rates.admit(limits, action.is_write)?;
+            if let Some(trace) = trace {
+                trace.facts().charged = Some(charged);
+            }
         }
         Ok(Granted { identity, context: Arc::new(context), decided, source })
     }

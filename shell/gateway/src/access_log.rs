@@ -8,11 +8,9 @@ use crate::buckets::OpenBucket;
 use crate::errors;
 use crate::service::Core;
 use crate::store::now;
-use crate::users::Identity;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{Method, StatusCode, Uri};
-use nacre_s3::access::Sender;
 use nacre_s3::{AccessRecord, BucketLogging, LogSource, setting};
 use nacre_wire::{from_slice, to_vec};
 use s3s::dto::{
@@ -30,6 +28,8 @@ use tokio::sync::Notify;
 const OBJECT_MAX: usize = 4 << 20;
 /// The most bytes that wait. Lines beyond that are lost.
 const WAITING_MAX: usize = 64 << 20;
+/// After a log could not be written, none is for so long.
+const RETRY: Duration = Duration::from_secs(10);
 /// Milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -116,26 +116,31 @@ impl AccessLog {
     pub async fn run(self: Arc<Self>, delivery: Arc<Delivery>) {
         loop {
             let _ = tokio::time::timeout(delivery.interval, self.is_full.notified()).await;
-            self.flush(&delivery).await;
+            if !self.flush(&delivery).await {
+                tokio::time::sleep(RETRY).await;
+            }
         }
     }
 
-    /// Writes what waits.
-    pub async fn flush(&self, delivery: &Delivery) {
+    /// Writes what waits. False: some is to be written later.
+    pub async fn flush(&self, delivery: &Delivery) -> bool {
         let Waiting { logs, lost, .. } = self.take();
         if lost > 0 {
             tracing::warn!("{lost} lines of access logs are lost: they cannot be written fast enough");
         }
+        let mut is_done = true;
         for (place, lines) in logs {
             match delivery.write(&place, &lines).await {
                 Ok(()) => {}
                 Err(e) if is_for_now(&e) => {
                     tracing::warn!("the access log of {} is written later: {e}", place.bucket);
                     self.put_back(place, lines);
+                    is_done = false;
                 }
                 Err(e) => tracing::warn!("lines of the access log of {} are lost: {e}", place.bucket),
             }
         }
+        is_done
     }
 }
 
@@ -147,11 +152,8 @@ fn is_for_now(error: &S3Error) -> bool {
 impl Delivery {
     async fn write(&self, place: &Place, lines: &Lines) -> S3Result<()> {
         let Place { bucket, owner, logging, .. } = place;
-        let known = self.core.users.accounts.owner(owner).await.map_err(|e| errors::of_failure(&e))?;
-        let known = known
-            .filter(|user| !user.is_suspended)
-            .ok_or_else(|| s3_error!(AccessDenied, "there is no user {owner}"))?;
-        let identity = Identity { sender: Sender::user(owner), user: None, owner: Some(known.into()) };
+        let identity = self.core.users.owner(owner).await?;
+        let identity = identity.ok_or_else(|| s3_error!(AccessDenied, "there is no user {owner}"))?;
         let target = self.core.buckets.open(&logging.target).await?;
         if target.record.owner != *owner {
             return Err(s3_error!(AccessDenied, "{} has another owner", logging.target));

@@ -5,6 +5,8 @@
 //! user's record names it, and taken back if that fails; a key whose user does not name it is good for
 //! nothing.
 
+use crate::members::{Kind, Made};
+use crate::records;
 use crate::secrets::{Secrets, unreadable};
 use crate::store::{Pools, Store, read_record};
 use bytes::Bytes;
@@ -13,6 +15,9 @@ use nacre_rados::Failure;
 use nacre_s3::User;
 use nacre_wire::{from_slice, to_vec};
 use std::sync::Arc;
+
+/// What the names of users' records begin with.
+const USERS: &str = "user.";
 
 /// A key: whose it is, and its secret.
 #[derive(Clone)]
@@ -33,12 +38,6 @@ impl Key {
     }
 }
 
-/// A user's record, and the version at which it was read.
-pub struct Versioned {
-    pub user: User,
-    version: u64,
-}
-
 /// Reads and writes the records.
 pub struct Accounts {
     store: Arc<Store>,
@@ -57,35 +56,19 @@ impl Accounts {
     }
 
     /// A user; none if there is no such user.
-    pub async fn user(&self, id: &str) -> Result<Option<Versioned>, Failure> {
-        let Some(pools) = self.store.find_pools().await? else { return Ok(None) };
-        let reply = match pools.meta.run(pools.meta.object(user_name(id)).read(0, 0)).await {
-            Err(failure) if failure.is_not_found() => return Ok(None),
-            reply => reply?,
-        };
-        let record = reply.ops.first().ok_or_else(|| unreadable("a reply without its data"))?;
-        let user: User = from_slice(&record.data).map_err(unreadable)?;
-        Ok(Some(Versioned { user, version: reply.user_version }))
+    pub async fn user(&self, id: &str) -> Result<Option<User>, Failure> {
+        self.read(&user_name(id)).await
     }
 
-    /// Makes a user; false if there is one with this id.
-    pub async fn create(&self, user: &User) -> Result<bool, Failure> {
-        let pools = self.store.pools().await?;
-        let make = pools.meta.object(user_name(&user.id)).create(true).write_full(to_vec(user));
-        match pools.meta.run(make).await {
-            Err(failure) if failure.errno == errno::EEXIST => Ok(false),
-            result => result.map(|_| true),
+    /// Makes a user. One of an account has its display name there.
+    pub async fn create(&self, user: &User) -> Result<Made, Failure> {
+        let (id, name) = (user.id.as_str(), user.display_name.as_str());
+        if !user.member.account.is_empty() {
+            return self.make_member(&user.member.account, Kind::User, name, id, user).await;
         }
-    }
-
-    /// Replaces a user's record; false if it was changed meanwhile.
-    pub async fn replace(&self, user: &User, version: u64) -> Result<bool, Failure> {
         let pools = self.store.pools().await?;
-        let write = pools.meta.object(user_name(&user.id)).assert_version(version).write_full(to_vec(user));
-        match pools.meta.run(write).await {
-            Err(failure) if is_changed(&failure) => Ok(false),
-            result => result.map(|_| true),
-        }
+        let is_new = records::create(pools, &user_name(id), user).await?;
+        Ok(if is_new { Made::Done } else { Made::IdTaken })
     }
 
     /// Changes a user's record by a function, which runs again if the record was changed meanwhile; none if
@@ -93,36 +76,38 @@ impl Accounts {
     pub async fn update<T, E: From<Failure>>(
         &self,
         id: &str,
-        mut change: impl FnMut(&mut User) -> Result<T, E>,
+        change: impl FnMut(&mut User) -> Result<T, E>,
     ) -> Result<Option<(User, T)>, E> {
-        loop {
-            let Some(Versioned { mut user, version }) = self.user(id).await? else { return Ok(None) };
-            let before = user.clone();
-            let output = change(&mut user)?;
-            if user == before || self.replace(&user, version).await? {
-                return Ok(Some((user, output)));
-            }
-        }
+        self.change(&user_name(id), change).await
     }
 
-    /// Removes a user's record. Its keys and buckets are the caller's business.
-    pub async fn remove(&self, id: &str) -> Result<(), Failure> {
+    /// Removes a user with its keys, its secrets for Swift, its address and its name in an account. Its
+    /// buckets are the caller's business.
+    pub async fn remove(&self, user: &User) -> Result<(), Failure> {
         let pools = self.store.pools().await?;
-        ignore_missing(pools.meta.remove(user_name(id)).await)
+        // A key without its user is good for nothing: the user goes first.
+        ignore_missing(pools.meta.remove(user_name(&user.id)).await)?;
+        if !user.member.account.is_empty() {
+            self.release(&user.member.account, Kind::User, &user.display_name, &user.id).await?;
+        }
+        for access_key in &user.access_keys {
+            self.remove_key(access_key).await?;
+        }
+        for subuser in &user.swift_keys {
+            self.remove_swift_secret(&user.id, subuser).await?;
+        }
+        match user.email.is_empty() {
+            true => Ok(()),
+            false => self.remove_email(&user.email).await,
+        }
     }
 
     /// All users' ids, in order.
     pub async fn ids(&self) -> Result<Vec<String>, Failure> {
-        let mut ids = Vec::new();
-        let Some(pools) = self.store.find_pools().await? else { return Ok(ids) };
-        let mut names = pools.meta.objects();
-        while let Some(entry) = names.next().await? {
-            if let Some(id) = entry.name.to_string().strip_prefix("user.") {
-                ids.push(id.to_owned());
-            }
+        match self.store.find_pools().await? {
+            Some(pools) => records::names(pools, USERS).await,
+            None => Ok(Vec::new()),
         }
-        ids.sort_unstable();
-        Ok(ids)
     }
 
     /// A key; none if there is no such key.
@@ -216,11 +201,6 @@ impl Accounts {
     }
 }
 
-/// Whether a write was refused since the record is another one than was read.
-fn is_changed(failure: &Failure) -> bool {
-    failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW || failure.is_not_found()
-}
-
 /// The result of a removal: what is gone already is removed.
 pub fn ignore_missing(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
@@ -230,7 +210,7 @@ pub fn ignore_missing(result: Result<(), Failure>) -> Result<(), Failure> {
 }
 
 fn user_name(id: &str) -> String {
-    format!("user.{id}")
+    format!("{USERS}{id}")
 }
 fn key_name(access_key: &str) -> String {
     format!("key.{access_key}")

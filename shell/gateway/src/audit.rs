@@ -4,9 +4,10 @@
 //! opened for each line, so that it can be moved away at any time. Keys, secrets and policies are not in it.
 
 use crate::admin::time_of;
-use crate::admin::{AdminError, Params, Verb};
 use crate::store::now;
+use hyper::StatusCode;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// The most refusals that are written in a second. Any client can cause them.
 const REFUSALS_MAX: u64 = 100;
 /// Parameters whose values are shown. Others are named only.
-const SHOWN: [&str; 36] = [
+const SHOWN: &[&str] = &[
     "uid",
     "tenant",
     "subuser",
@@ -52,7 +53,43 @@ const SHOWN: [&str; 36] = [
     "remove-all",
     "account-id",
     "account-name",
+    "account-root",
+    "max-users",
+    "max-roles",
+    "max-groups",
+    "max-access-keys",
     "stats",
+    "categories",
+    "show-entries",
+    "show-summary",
+    "generate-key",
+    "generate-secret",
+    "gen-access-key",
+    "placement-id",
+    "storage-class",
+    "data-pool",
+    "list",
+    "id",
+    "name",
+    "delete-orphans",
+    "yes-i-really-mean-it",
+    // Of the IAM API.
+    "UserName",
+    "NewUserName",
+    "GroupName",
+    "NewGroupName",
+    "RoleName",
+    "PolicyName",
+    "PolicyArn",
+    "Path",
+    "NewPath",
+    "PathPrefix",
+    "Status",
+    "Description",
+    "MaxSessionDuration",
+    "OpenIDConnectProviderArn",
+    "Url",
+    "ClientID",
 ];
 
 /// Writes the log.
@@ -118,29 +155,30 @@ impl AuditLog {
         }
     }
 
-    /// Something was administered, or refused.
+    /// Something was administered, or refused. The operation is a verb of the Admin Ops API or of `nacre s3`, or
+    /// an action of the IAM API.
     pub fn administered(
         &self,
         user: &str,
         remote: &str,
-        verb: Verb,
-        params: &Params,
-        error: Option<&AdminError>,
+        operation: &str,
+        params: &BTreeMap<String, String>,
+        error: Option<(StatusCode, &str)>,
     ) {
         let shown = |(name, value): (&String, &String)| {
             let value = if SHOWN.contains(&name.as_str()) { value.as_str() } else { "(not shown)" };
             (name.clone(), json!(value))
         };
-        let parameters: serde_json::Map<String, Value> = params.0.iter().map(shown).collect();
+        let parameters: serde_json::Map<String, Value> = params.iter().map(shown).collect();
         self.write(&json!({
             "time": time_of(now()),
             "kind": "admin",
             "remote_addr": remote,
             "user": user,
-            "operation": format!("{verb:?}"),
+            "operation": operation,
             "parameters": parameters,
-            "http_status": error.map_or(200, |error| error.status.as_u16()),
-            "error_code": error.map_or("", |error| &error.code),
+            "http_status": error.map_or(200, |(status, _)| status.as_u16()),
+            "error_code": error.map_or("", |(_, code)| code),
         }));
     }
 
@@ -175,8 +213,8 @@ mod tests {
         let file = dir.path().join("audit");
         let log = AuditLog::open(file.clone()).unwrap();
         let pairs = [("uid", "anna"), ("secret-key", "geheim"), ("policy-doc", "{}")];
-        let params = Params(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-        log.administered("operator", "10.0.0.1", Verb::UserCreate, &params, None);
+        let params = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        log.administered("operator", "10.0.0.1", "UserCreate", &params, None);
         log.refused(&Refused { user: "bert", status: 403, error: "AccessDenied", ..Refused::default() });
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains("geheim"), "{text}");

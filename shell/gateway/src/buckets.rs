@@ -7,6 +7,7 @@
 //!
 //! The omap of a record has the settings of the bucket.
 
+use crate::access::Rights;
 use crate::driver::Index;
 use crate::errors;
 use crate::store::{Pools, Store, now};
@@ -18,7 +19,7 @@ use nacre_s3::{Answer, Ask, Bucket, BucketConfig, Change, Item, Listed, PageRequ
 use nacre_wire::{from_slice, to_vec};
 use s3s::{S3Error, S3Result, s3_error};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a record and its settings are used without looking whether they are still the same. A bucket that
@@ -38,6 +39,8 @@ pub struct OpenBucket {
     pub record: Arc<Bucket>,
     pub config: Arc<BucketConfig>,
     pub index: Arc<Index>,
+    /// What `access` has read from the settings.
+    pub rights: Arc<OnceLock<Arc<Rights>>>,
 }
 
 /// A bucket as it was read.
@@ -94,7 +97,8 @@ impl Buckets {
             Some(known) if known.bucket.record.id == record.id => known.bucket.index,
             _ => Index::new(pools.index.clone(), &record.id, self.store.instance),
         };
-        let bucket = OpenBucket { record: Arc::new(record), config: Arc::new(config), index };
+        let rights = Arc::default();
+        let bucket = OpenBucket { record: Arc::new(record), config: Arc::new(config), index, rights };
         let mut known = self.known.lock().expect("no code panics with it");
         if known.len() >= KNOWN_MAX {
             known.clear();

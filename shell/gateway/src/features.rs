@@ -67,7 +67,12 @@ pub const FEATURES: &[Feature] = &[
     line("access", "signature version 4, also in URLs", Yes, "URLs are good for at most 7 days"),
     line("access", "signature version 2", No, ""),
     line("access", "bucket policies", Yes, "conditions on unknown keys never allow"),
-    line("access", "policies of users and roles", Yes, "by the IAM API, nacre s3 user policy, role-policy"),
+    line(
+        "access",
+        "policies of users and roles",
+        Yes,
+        "by the IAM API, nacre s3 user policy, role-policy; AWS's limits",
+    ),
     line("access", "access control lists", Yes, "objects belong to their writers, as with radosgw"),
     line("access", "object ownership, public access block", Yes, ""),
     line("access", "anonymous requests", Yes, ""),
@@ -89,14 +94,14 @@ pub const FEATURES: &[Feature] = &[
     line("identity", "LDAP", No, ""),
     line("administration", "console for browsers", Yes, "at /_console/"),
     line("administration", "comparison of data and index", Yes, "nacre s3 check"),
-    line("administration", "audit log", Yes, "with --audit-log, in the manner of the ops log"),
+    line("administration", "audit log", Yes, "with --audit-log: administration, IAM API, refused requests"),
     line(
         "administration",
         "Admin Ops API",
         Partly,
         "users, accounts, buckets, quotas, rate limits, usage, capabilities, info",
     ),
-    line("other", "Swift", Partly, "docs/swift.md"),
+    line("other", "Swift", Partly, "no uploads of archives, no symbolic links: docs/swift.md"),
     line("other", "TLS", Yes, "with --tls-cert and --tls-key"),
 ];
 

@@ -4,7 +4,7 @@
 //! does not do.
 
 use crate::errors;
-use crate::listing::percent_decode;
+use crate::listing::{percent_decode, split_pairs};
 use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use s3s::{HttpError, HttpResponse, S3Error, s3_error};
@@ -91,9 +91,8 @@ fn unsigned<B>(signed: &str, request: &Request<B>) -> Option<String> {
 
 /// Names in lower case, without their percent-encoding, and values as they are.
 fn query_of(query: &str) -> Vec<(String, &str)> {
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let name = |name: &str| percent_decode(name).unwrap_or_else(|| name.to_owned()).to_ascii_lowercase();
-    pairs.map(|(found, value)| (name(found), value)).collect()
+    split_pairs(query).map(|(found, value)| (name(found), value)).collect()
 }
 
 /// The answer to a refused request, after which the connection ends.

@@ -56,7 +56,7 @@ pub struct KeystoneOptions {
     pub authorities: Option<PathBuf>,
 }
 
-/// Whom a token or a key is for.
+/// The user of a token or a key.
 #[derive(Clone)]
 pub struct Member {
     pub token: Arc<KeystoneToken>,
@@ -90,7 +90,7 @@ impl Keystone {
         Ok(Keystone { options, outbound, own: tokio::sync::Mutex::default(), known, requests })
     }
 
-    /// Whom a token is for; none if it is not good.
+    /// The user of a token; none if it is not good.
     pub async fn of_token(&self, token: &str) -> S3Result<Option<Member>> {
         let Ok(subject) = HeaderValue::try_from(token) else { return Ok(None) };
         if token.is_empty() || token.len() > TOKEN_MAX {
@@ -99,7 +99,7 @@ impl Keystone {
         self.remembered("token", token, async || self.ask_of_token(&subject).await).await
     }
 
-    /// Whose access key it is; none if Keystone does not know it.
+    /// The user of an access key; none if Keystone does not know it.
     pub async fn of_key(&self, access_key: &str) -> S3Result<Option<Member>> {
         if access_key.is_empty() || access_key.len() > ACCESS_KEY_MAX {
             return Ok(None);
@@ -184,21 +184,19 @@ impl Keystone {
         body: Option<Value>,
     ) -> Result<Answer> {
         let _permit = self.requests.acquire().await?;
-        let mut token = self.own_token(None).await?;
-        loop {
+        let ask = async |token: &HeaderValue| {
             let mut headers = headers.clone();
             headers.insert(OWN_TOKEN, token.clone());
-            let answer = self.send(method.clone(), path, headers, body.as_ref()).await?;
-            if answer.status != StatusCode::UNAUTHORIZED {
-                return Ok(answer);
-            }
-            // It may be the other token that is not good.
-            let next = self.own_token(Some(&token)).await?;
-            if next == token {
-                return Ok(answer);
-            }
-            token = next;
+            self.send(method.clone(), path, headers, body.as_ref()).await
+        };
+        let token = self.own_token(None).await?;
+        let answer = ask(&token).await?;
+        if answer.status != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
         }
+        // It may be the other token that is not good.
+        let next = self.own_token(Some(&token)).await?;
+        if next == token { Ok(answer) } else { ask(&next).await }
     }
 
     /// The gateway's token; another one than `refused`, unless that is so new that it must be good.

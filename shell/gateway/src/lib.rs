@@ -19,8 +19,9 @@
 //! keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin` administers all of it.
 //! `encryption` has what requests ask for about encryption at rest, `keyring` the keys for it, `cipher`
 //! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `providers` has whose tokens
-//! `web_identity` takes. `members` has the records of accounts of several users, `records` reads and changes
-//! records. `notify` tells topics of changes. `lease` has what one gateway at a time does. `swift` serves the
+//! `web_identity` takes. `members` has the records of accounts of several users, `limits`
+//! what names and policies may be, `records` reads and changes
+//! records, `recent` remembers some for a short time. `notify` tells topics of changes. `lease` has what one gateway at a time does. `swift` serves the
 //! same buckets to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of
 //! other pages' forms, which `multipart` reads.
 
@@ -53,6 +54,7 @@ mod keystone;
 mod lease;
 mod lifecycle;
 mod lifecycle_rules;
+mod limits;
 mod listing;
 mod locks;
 mod members;
@@ -70,6 +72,7 @@ mod query;
 mod quotas;
 mod rates;
 mod receive;
+mod recent;
 mod records;
 mod secrets;
 mod send;

@@ -29,6 +29,7 @@ use nacre_wire::{from_slice, to_vec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 const LEASE: &str = "lifecycle";
 /// What stands for the search of left data among the progress of buckets.
@@ -50,12 +51,19 @@ type Progress = (u64, String);
 
 /// What the lifecycle of a gateway needs.
 pub struct Lifecycle {
-    pub core: Arc<Core>,
+    core: Arc<Core>,
     /// The length of a day, if it is not one.
-    pub short_day: Option<Duration>,
+    short_day: Option<Duration>,
+    /// Room for moves to other storage classes.
+    moving: Semaphore,
 }
 
 impl Lifecycle {
+    /// `short_day` is the length of a day, if it is not one.
+    pub fn new(core: Arc<Core>, short_day: Option<Duration>) -> Lifecycle {
+        Lifecycle { core, short_day, moving: Semaphore::new(MOVES_MAX) }
+    }
+
     /// Goes through all buckets with rules, once a day.
     pub async fn run(self) {
         let interval =
@@ -283,6 +291,8 @@ impl Lifecycle {
 
     /// Moves a version to another storage class, if it is still the same then.
     async fn move_to(&self, bucket: &OpenBucket, key: String, object: Object, class: &str) -> Result<()> {
+        // Also what was a removal until the object's tags were read.
+        let _permit = self.moving.acquire().await?;
         let (core, store) = (&self.core, &self.core.store);
         let Some(number) = store.class_number(class, false).await? else {
             bail!("there is no storage class {class} any more");
@@ -315,7 +325,8 @@ impl Lifecycle {
         };
         let due = now() + core.grace_millis();
         let revision = Revision::Move { from: head.body, to, storage_class: class.to_owned(), due };
-        let revise = Change::Revise { key, version: Some(entry.version()), revision, tag };
+        let version = Some(entry.version());
+        let revise = Change::Revise { key, version, made_by: Some(entry.tag), revision, tag };
         let moved = bucket.index.ask(Ask::Change(revise)).await;
         // A write that failed may have been carried out all the same.
         if let (Err(refusal), Some(data)) = (&moved, data)

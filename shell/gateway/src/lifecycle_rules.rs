@@ -7,6 +7,7 @@ use crate::objects::timestamp;
 use crate::service::Core;
 use crate::settings::{OBJECT_TAGS_MAX, tag_set, tags_of_set};
 use hyper::StatusCode;
+use nacre_rados::Failure;
 use nacre_s3::{LifecycleRule, NoncurrentTransition, STANDARD, Transition, setting};
 use nacre_wire::to_vec;
 use s3s::dto::{
@@ -31,13 +32,7 @@ impl Core {
             return Err(s3_error!(InvalidArgument, "{fault}"));
         }
         for class in rules.iter().flat_map(classes_of) {
-            if class.is_empty() || self.class_of(Some(class)).await.is_err() {
-                let name = if class.is_empty() { STANDARD } else { class };
-                return Err(s3_error!(
-                    InvalidArgument,
-                    "{name} is no storage class to which objects can move"
-                ));
-            }
+            check_class(class, self.store.class_number(class, false).await)?;
         }
         self.buckets.set(&bucket, setting::LIFECYCLE, Some(to_vec(&rules))).await?;
         let pools = self.store.existing().await?;
@@ -69,6 +64,17 @@ impl Core {
         let bucket = self.open(&req.credentials, &req.input.bucket).await?;
         self.buckets.set(&bucket, setting::LIFECYCLE, None).await?;
         Ok(S3Response::with_status(DeleteBucketLifecycleOutput::default(), StatusCode::NO_CONTENT))
+    }
+}
+
+/// Whether objects can move to a class that was looked up. STANDARD, whose name is empty, takes none.
+fn check_class(name: &str, found: Result<Option<u16>, Failure>) -> S3Result<()> {
+    match found.map_err(|failure| errors::of_failure(&failure))? {
+        Some(_) if !name.is_empty() => Ok(()),
+        _ => {
+            let name = if name.is_empty() { STANDARD } else { name };
+            Err(s3_error!(InvalidArgument, "{name} is no storage class to which objects can move"))
+        }
     }
 }
 
@@ -227,6 +233,16 @@ mod tests {
             status: ExpirationStatus::from_static("Enabled"),
             transitions: None,
         }
+    }
+
+    #[test]
+    fn failure_of_the_cluster_is_no_fault_of_a_rule() {
+        let code = |name, found| check_class(name, found).err().map(|error| error.code().as_str().to_owned());
+        let failure = Failure::new(nacre_base::errno::ETIMEDOUT, "no answer");
+        assert_eq!(code("COLD", Err(failure)).as_deref(), Some("ServiceUnavailable"));
+        assert_eq!(code("COLD", Ok(Some(1))), None);
+        assert_eq!(code("COLD", Ok(None)).as_deref(), Some("InvalidArgument"));
+        assert_eq!(code("", Ok(Some(0))).as_deref(), Some("InvalidArgument"));
     }
 
     #[test]

@@ -71,6 +71,22 @@ pub fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// The names and values of a query or a form, without percent-encoding. What is not percent-encoded stays as it
+/// is.
+pub fn url_pairs(text: &str) -> impl Iterator<Item = (String, String)> {
+    let decode = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode(&text).unwrap_or(text)
+    };
+    split_pairs(text).map(move |(name, value)| (decode(name), decode(value)))
+}
+
+/// The names and values of `name=value&...`, as they are written.
+pub fn split_pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
 /// How many lines are asked for.
 pub fn page_size(max: Option<i32>) -> S3Result<i32> {
     match max.unwrap_or(PAGE_MAX) {

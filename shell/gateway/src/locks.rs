@@ -200,7 +200,8 @@ impl Core {
         let bypass = input.bypass_governance_retention == Some(true);
         let revision = Revision::Retention { new, view: LockView { now: now(), bypass } };
         let version = input.version_id.as_deref();
-        self.revise(&req.credentials, &input.bucket, &input.key, version, revision).await?;
+        let asked = (&req.extensions, &req.credentials);
+        self.revise(asked, &input.bucket, &input.key, version, revision).await?;
         Ok(S3Response::new(PutObjectRetentionOutput::default()))
     }
 
@@ -232,7 +233,8 @@ impl Core {
         let status = input.legal_hold.and_then(|hold| hold.status);
         let is_held = hold_of(status.as_ref().map(ObjectLockLegalHoldStatus::as_str).unwrap_or_default())?;
         let (version, revision) = (input.version_id.as_deref(), Revision::LegalHold(is_held));
-        self.revise(&req.credentials, &input.bucket, &input.key, version, revision).await?;
+        let asked = (&req.extensions, &req.credentials);
+        self.revise(asked, &input.bucket, &input.key, version, revision).await?;
         Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
     }
 

@@ -3,7 +3,8 @@
 //! The meta namespace has an object `account.ID` for each account, whose omap says which ids the names of its
 //! users and groups have (`user/NAME`, `group/NAME`, in lower case), an object `account-name.NAME` for the
 //! name of each account, and an object `group.ID` for each group. A name is claimed before its record is
-//! made. One whose record is missing was left by something that was interrupted, and is claimed again.
+//! made. One whose record is missing was left by something that was interrupted, and is claimed again. So
+//! whether the name still belongs to the record is checked when there is one.
 
 use crate::accounts::Accounts;
 use crate::records;
@@ -15,6 +16,16 @@ use nacre_wire::{Decode, Encode};
 
 /// How often a claim is tried when others claim names at the same time.
 const TRIES: usize = 10;
+
+/// What came of making a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    Done,
+    /// There is a record with the id.
+    IdTaken,
+    /// Another member of the account has the name.
+    NameTaken,
+}
 
 /// What has a name in an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +65,12 @@ impl Accounts {
     pub async fn owner(&self, id: &str) -> Result<Option<User>, Failure> {
         match is_account_id(id) {
             true => Ok(self.account(id).await?.map(|account| account.as_owner())),
-            false => Ok(self.user(id).await?.map(|found| found.user)),
+            false => self.user(id).await,
         }
     }
 
-    async fn read<T: Decode>(&self, name: &str) -> Result<Option<T>, Failure> {
+    /// A record; none if there is none.
+    pub(crate) async fn read<T: Decode>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some(pools) = self.pools().await? else { return Ok(None) };
         Ok(records::read(pools, name).await?.map(|found| found.record))
     }
@@ -82,7 +94,8 @@ impl Accounts {
         self.change(&account_name(id), change).await
     }
 
-    async fn change<T: Decode + Encode + Clone + PartialEq, R, E: From<Failure>>(
+    /// Changes a record; none if there is none.
+    pub(crate) async fn change<T: Decode + Encode + Clone + PartialEq, R, E: From<Failure>>(
         &self,
         name: &str,
         change: impl FnMut(&mut T) -> Result<R, E>,
@@ -152,7 +165,7 @@ impl Accounts {
     }
 
     /// Claims a name in an account for an id; false if it is in use, or there is no such account.
-    pub async fn claim(&self, account: &str, kind: Kind, name: &str, id: &str) -> Result<bool, Failure> {
+    async fn claim(&self, account: &str, kind: Kind, name: &str, id: &str) -> Result<bool, Failure> {
         let pools = self.store().pools().await?;
         let (object, pair) = (account_name(account), kind.pair(name));
         for _ in 0..TRIES {
@@ -173,10 +186,67 @@ impl Accounts {
     }
 
     /// Gives a name back that an id has.
-    pub async fn release(&self, account: &str, kind: Kind, name: &str, id: &str) -> Result<(), Failure> {
+    pub(crate) async fn release(
+        &self,
+        account: &str,
+        kind: Kind,
+        name: &str,
+        id: &str,
+    ) -> Result<(), Failure> {
         let Some(pools) = self.pools().await? else { return Ok(()) };
         let (object, pair) = (account_name(account), kind.pair(name));
         records::set_pair(&pools.meta, &object, &pair, Some(id), None).await.map(drop)
+    }
+
+    /// Claims a name in an account, and makes its record.
+    pub(crate) async fn make_member<T: Encode>(
+        &self,
+        account: &str,
+        kind: Kind,
+        name: &str,
+        id: &str,
+        record: &T,
+    ) -> Result<Made, Failure> {
+        let pools = self.store().pools().await?;
+        let had = self.member_id(account, kind, name).await?;
+        if !self.claim(account, kind, name, id).await? {
+            return Ok(Made::NameTaken);
+        }
+        if !records::create(pools, &kind.record(id), record).await? {
+            // The present record may have the name already.
+            if had.as_deref() != Some(id) {
+                self.release(account, kind, name, id).await?;
+            }
+            return Ok(Made::IdTaken);
+        }
+        // Before there was the record, another request may have taken the name.
+        if self.member_id(account, kind, name).await?.as_deref() != Some(id) {
+            crate::accounts::ignore_missing(pools.meta.remove(kind.record(id)).await)?;
+            return Ok(Made::NameTaken);
+        }
+        Ok(Made::Done)
+    }
+
+    /// Claims another name for a member of an account, changes its record, and gives the old name back; none
+    /// if the name is taken.
+    pub async fn rename<T, E: From<Failure>>(
+        &self,
+        account: &str,
+        kind: Kind,
+        id: &str,
+        names: (&str, &str),
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<Option<T>, E> {
+        let (before, after) = names;
+        if !self.claim(account, kind, after, id).await? {
+            return Ok(None);
+        }
+        let changed = change.await;
+        let unused = if changed.is_ok() { before } else { after };
+        if kind.pair(before) != kind.pair(after) {
+            self.release(account, kind, unused, id).await?;
+        }
+        changed.map(Some)
     }
 
     /// A group by its id.
@@ -184,9 +254,9 @@ impl Accounts {
         self.read(&Kind::Group.record(id)).await
     }
 
-    /// Makes a group whose name was claimed; false if there is one with its id.
-    pub async fn create_group(&self, group: &Group) -> Result<bool, Failure> {
-        records::create(self.store().pools().await?, &Kind::Group.record(&group.id), group).await
+    /// Makes a group.
+    pub async fn create_group(&self, group: &Group) -> Result<Made, Failure> {
+        self.make_member(&group.account, Kind::Group, &group.name, &group.id, group).await
     }
 
     /// Changes a group; none if there is none with this id.
@@ -198,11 +268,10 @@ impl Accounts {
         self.change(&Kind::Group.record(id), change).await
     }
 
-    /// Removes a group.
-    pub async fn remove_group(&self, id: &str) -> Result<(), Failure> {
-        match self.pools().await? {
-            Some(pools) => crate::accounts::ignore_missing(pools.meta.remove(Kind::Group.record(id)).await),
-            None => Ok(()),
-        }
+    /// Removes a group with its name.
+    pub async fn remove_group(&self, group: &Group) -> Result<(), Failure> {
+        let pools = self.store().pools().await?;
+        crate::accounts::ignore_missing(pools.meta.remove(Kind::Group.record(&group.id)).await)?;
+        self.release(&group.account, Kind::Group, &group.name, &group.id).await
     }
 }

@@ -9,8 +9,8 @@ use crate::versions::version_of;
 use bytes::Bytes;
 use hyper::StatusCode;
 use nacre_base::Name;
-use nacre_s3::Revision;
 use nacre_s3::access::{Ownership, setting};
+use nacre_s3::{Refusal, Revision};
 use nacre_wire::to_vec;
 use s3s::dto::{
     CreateBucketInput, GetObjectAclInput, GetObjectAclOutput, PutObjectAclInput, PutObjectAclOutput,
@@ -99,15 +99,22 @@ impl Core {
             return Err(no_lists());
         }
         let version = version_of(input.version_id.as_deref())?;
-        let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
-        let of = Of { owner: &object.entry.owner, bucket_owner: Some(&bucket.record.owner) };
-        let list = self.list_of(&req.headers, input.access_control_policy, of).await?;
-        let list = list.ok_or_else(|| s3_error!(MissingSecurityHeader, "the request names no list"))?;
-        check_list(&list, &access)?;
-        // The list is that of the version it was decided on, also if there is a newer one meanwhile.
-        let version = Some(object.entry.version().to_string());
-        let revision = Revision::Acl(list);
-        self.revise(&req.credentials, &input.bucket, &input.key, version.as_deref(), revision).await?;
+        loop {
+            let object =
+                self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
+            let of = Of { owner: &object.entry.owner, bucket_owner: Some(&bucket.record.owner) };
+            let list = self.list_of(&req.headers, input.access_control_policy.clone(), of).await?;
+            let list = list.ok_or_else(|| s3_error!(MissingSecurityHeader, "the request names no list"))?;
+            check_list(&list, &access)?;
+            // The list is that of the version it was decided on, also if there is a newer one meanwhile.
+            let (version, made_by) = (Some(object.entry.version()), Some(object.entry.tag));
+            let revision = Revision::Acl(list);
+            match self.revise_one(&bucket, &input.key, version, made_by, revision).await {
+                Ok(_) => break,
+                Err(Refusal::PreconditionFailed) => {}
+                Err(refusal) => return Err(self.refused(&bucket, &refusal)),
+            }
+        }
         Ok(S3Response::new(PutObjectAclOutput::default()))
     }
 }

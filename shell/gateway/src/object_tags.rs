@@ -1,12 +1,14 @@
 //! Tags of objects.
 
-use crate::access::Which;
-use crate::objects::key_of;
+use crate::access::{Which, granted};
+use crate::buckets::OpenBucket;
 use crate::service::Core;
 use crate::settings::{OBJECT_TAGS_MAX, tag_set, tags_of_set};
 use crate::versions::version_of;
+use bytes::Bytes;
 use hyper::StatusCode;
-use nacre_s3::{Answer, Ask, Change, Revision, VersionId};
+use hyper::http::Extensions;
+use nacre_s3::{Answer, Ask, Change, Refusal, Revision, Tag, VersionId};
 use s3s::auth::Credentials;
 use s3s::dto::{
     DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
@@ -15,22 +17,50 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 impl Core {
-    /// Changes what can be changed of a version, and says which it is.
+    /// Changes what can be changed of a version, and says which it is. A right that depends on the object is one
+    /// on the object that it was decided on: another one that took its place is decided on again.
     pub async fn revise(
         &self,
-        credentials: &Option<Credentials>,
+        req: (&Extensions, &Option<Credentials>),
         bucket: &str,
         key: &str,
         version: Option<&str>,
         revision: Revision,
     ) -> S3Result<Option<String>> {
+        let (extensions, credentials) = req;
         let bucket = self.open(credentials, bucket).await?;
         let version = version_of(version)?;
-        let revise = Change::Revise { key: key_of(key)?, version, revision, tag: self.store.new_tag() };
-        match bucket.index.ask(Ask::Change(revise)).await {
-            Ok(Answer::Revised { version }) => Ok(bucket.version_text(version)),
-            Ok(_) => Ok(bucket.version_text(VersionId::Null)),
-            Err(refusal) => Err(self.refused(&bucket, &refusal)),
+        let is_decided_on_object = granted(extensions)?.is_decided_on_object();
+        loop {
+            let made_by = match is_decided_on_object {
+                true => {
+                    let object = self.object_for(extensions, Which::Target, &bucket, key, version).await?;
+                    Some(object.entry.tag)
+                }
+                false => None,
+            };
+            match self.revise_one(&bucket, key, version, made_by, revision.clone()).await {
+                Ok(version) => return Ok(bucket.version_text(version)),
+                Err(Refusal::PreconditionFailed) if made_by.is_some() => {}
+                Err(refusal) => return Err(self.refused(&bucket, &refusal)),
+            }
+        }
+    }
+
+    /// Changes a version, if this write has made it.
+    pub async fn revise_one(
+        &self,
+        bucket: &OpenBucket,
+        key: &str,
+        version: Option<VersionId>,
+        made_by: Option<Tag>,
+        revision: Revision,
+    ) -> Result<VersionId, Refusal> {
+        let (key, tag) = (Bytes::copy_from_slice(key.as_bytes()), self.store.new_tag());
+        let revise = Change::Revise { key, version, made_by, revision, tag };
+        match bucket.index.ask(Ask::Change(revise)).await? {
+            Answer::Revised { version } => Ok(version),
+            _ => Ok(VersionId::Null),
         }
     }
 
@@ -39,12 +69,11 @@ impl Core {
         &self,
         req: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let input = req.input;
+        let (input, asked) = (req.input, (&req.extensions, &req.credentials));
         let tags = tags_of_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
         let (bucket, key) = (&input.bucket, &input.key);
         let revision = Revision::Tags(tags);
-        let version_id =
-            self.revise(&req.credentials, bucket, key, input.version_id.as_deref(), revision).await?;
+        let version_id = self.revise(asked, bucket, key, input.version_id.as_deref(), revision).await?;
         Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
     }
 
@@ -66,11 +95,10 @@ impl Core {
         &self,
         req: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        let input = req.input;
+        let (input, asked) = (req.input, (&req.extensions, &req.credentials));
         let (bucket, key) = (&input.bucket, &input.key);
         let none = Revision::Tags(Default::default());
-        let version_id =
-            self.revise(&req.credentials, bucket, key, input.version_id.as_deref(), none).await?;
+        let version_id = self.revise(asked, bucket, key, input.version_id.as_deref(), none).await?;
         Ok(S3Response::with_status(DeleteObjectTaggingOutput { version_id }, StatusCode::NO_CONTENT))
     }
 }

@@ -7,6 +7,7 @@ use crate::classes::Chosen;
 use crate::encryption::{self, CopySealing, parts as sealed};
 use crate::errors;
 use crate::expiry::{self, expires_of};
+use crate::listing::{percent_decode, split_pairs};
 use crate::locks::{AskedLock, hold_text, mode_text};
 use crate::policies::Written;
 use crate::receive::{Incoming, Received, receive};
@@ -137,9 +138,8 @@ pub fn kept_headers(
 /// `name=value&...` of the header `x-amz-tagging`.
 pub fn tags_of_header(text: Option<&str>) -> S3Result<BTreeMap<String, String>> {
     let mut tags = BTreeMap::new();
-    for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| crate::listing::percent_decode(&text.replace('+', " "));
+    for (name, value) in split_pairs(text.unwrap_or_default()) {
+        let decode = |text: &str| percent_decode(&text.replace('+', " "));
         let bad = || s3_error!(InvalidArgument, "The header 'x-amz-tagging' is not valid.");
         tags.insert(decode(name).ok_or_else(bad)?, decode(value).ok_or_else(bad)?);
     }

@@ -1,9 +1,9 @@
-//! Requests of the gateway to other services over HTTP and HTTPS. Certificates are always checked.
+//! Requests of the gateway to other services over HTTP and HTTPS.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
@@ -13,21 +13,62 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{self, CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// The certificates of authorities that Debian's package `ca-certificates` collects.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// A service that does not answer within this time is given up.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The certificates of authorities, as Debian and others have them.
+const AUTHORITIES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+/// For a connection with its handshake, and for each request.
+const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Sends requests, each on a connection of its own.
+/// A service: where it is, and whether connections with it are encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    host: String,
+    port: u16,
+    is_encrypted: bool,
+    /// As `Host` has it.
+    authority: String,
+}
+
+impl Target {
+    /// Of a URL.
+    pub fn of(uri: &Uri) -> Result<Target> {
+        let is_encrypted = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => bail!("{uri} is neither http nor https"),
+        };
+        let authority = uri.authority().with_context(|| format!("{uri} has no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        ensure!(!host.is_empty(), "{uri} has no host");
+        let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        Ok(Target { host, port, is_encrypted, authority: authority.as_str().to_owned() })
+    }
+}
+
+/// Connects with services.
 #[derive(Clone)]
 pub struct Outbound {
     tls: Arc<ClientConfig>,
+}
+
+/// A connection with a service. It ends with this.
+pub struct Connection {
+    authority: HeaderValue,
+    sender: SendRequest<Full<Bytes>>,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
 }
 
 /// What a service has answered.
@@ -51,8 +92,15 @@ impl Outbound {
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions()?;
-        let config = builder.with_root_certificates(roots).with_no_client_auth();
-        Ok(Outbound::with(config))
+        Ok(Outbound::with(builder.with_root_certificates(roots).with_no_client_auth()))
+    }
+
+    /// Takes any certificate.
+    pub fn unverified() -> Result<Outbound> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions()?.dangerous();
+        let any = Arc::new(AnyCertificate(ring::default_provider()));
+        Ok(Outbound::with(builder.with_custom_certificate_verifier(any).with_no_client_auth()))
     }
 
     /// With other settings of TLS.
@@ -60,7 +108,26 @@ impl Outbound {
         Outbound { tls: Arc::new(tls) }
     }
 
-    /// Sends a request, and reads an answer of at most so many bytes.
+    /// Connects with a service.
+    pub async fn connect(&self, target: &Target) -> Result<Connection> {
+        let connect = async {
+            let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+            stream.set_nodelay(true)?;
+            if !target.is_encrypted {
+                return handshake(stream).await;
+            }
+            let name =
+                ServerName::try_from(target.host.clone()).context("no certificate can have that name")?;
+            handshake(TlsConnector::from(self.tls.clone()).connect(name, stream).await?).await
+        };
+        let authority = HeaderValue::try_from(&target.authority)?;
+        let connected = tokio::time::timeout(TIME_MAX, connect).await.context("no connection in time")?;
+        let (sender, driver) =
+            connected.with_context(|| format!("no connection with {}", target.authority))?;
+        Ok(Connection { authority, sender, driver })
+    }
+
+    /// Sends a request on a connection of its own, and reads an answer of at most so many bytes.
     pub async fn send(
         &self,
         method: Method,
@@ -69,37 +136,55 @@ impl Outbound {
         body: Bytes,
         len_max: usize,
     ) -> Result<Answer> {
-        let host = uri.host().with_context(|| format!("{uri} has no host"))?;
-        let is_tls = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
-            _ => bail!("{uri} is neither http nor https"),
-        };
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let target = Target::of(uri)?;
+        let mut connection = self.connect(&target).await?;
+        let answer = connection.send(method, uri, headers, body, len_max).await;
+        answer.with_context(|| format!("no answer of {}", target.authority))
+    }
+}
+
+impl Connection {
+    /// Sends a request to the path of a URL, and reads an answer of at most so many bytes.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+        len_max: usize,
+    ) -> Result<Answer> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = path.parse()?;
-        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or(host);
-        request.headers_mut().insert(HOST, HeaderValue::try_from(authority)?);
-        let work = async {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = TcpStream::connect((bare, port)).await?;
-            stream.set_nodelay(true)?;
-            if !is_tls {
-                return exchange(stream, request, len_max).await;
+        *request.uri_mut() = uri.path_and_query().map_or("/", |path| path.as_str()).parse()?;
+        request.headers_mut().insert(HOST, self.authority.clone());
+        let exchange = async {
+            self.sender.ready().await?;
+            let (head, mut body) = self.sender.send_request(request).await?.into_parts();
+            let mut read = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame?;
+                let Some(data) = frame.data_ref() else { continue };
+                ensure!(read.len() + data.len() <= len_max, "the answer has more than {len_max} bytes");
+                read.extend_from_slice(data);
             }
-            let name = ServerName::try_from(bare.to_owned())?;
-            let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await?;
-            exchange(stream, request, len_max).await
+            Ok(Answer { status: head.status, headers: head.headers, body: read.freeze() })
         };
-        let answer = tokio::time::timeout(ANSWER_MAX, work).await;
-        answer
-            .map_err(anyhow::Error::from)
-            .and_then(|answer| answer)
-            .with_context(|| format!("no answer of {authority}"))
+        tokio::time::timeout(TIME_MAX, exchange).await.context("no answer in time")?
     }
+}
+
+async fn handshake<S>(stream: S) -> Result<(SendRequest<Full<Bytes>>, JoinHandle<()>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(async move {
+        if let Err(e) = connection.await {
+            tracing::debug!("a connection with a service ended: {e}");
+        }
+    });
+    Ok((sender, driver))
 }
 
 fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -112,35 +197,49 @@ fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 /// The authorities that the system knows; none if they cannot be read.
 pub fn roots_of_system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(read(Path::new(AUTHORITIES)).unwrap_or_default());
+    let found = AUTHORITIES.iter().find_map(|path| read(Path::new(path)).ok());
+    roots.add_parsable_certificates(found.unwrap_or_default());
     roots
 }
 
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-    len_max: usize,
-) -> Result<Answer> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let work = async {
-        let (head, mut body) = sender.send_request(request).await?.into_parts();
-        let mut read = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame?;
-            let Some(data) = frame.data_ref() else { continue };
-            ensure!(read.len() + data.len() <= len_max, "the answer has more than {len_max} bytes");
-            read.extend_from_slice(data);
-        }
-        Ok(Answer { status: head.status, headers: head.headers, body: read.freeze() })
-    };
-    tokio::pin!(work, connection);
-    // The connection ends with this: what is between it and the answer is driven here.
-    tokio::select! {
-        answer = &mut work => answer,
-        result = &mut connection => {
-            result?;
-            work.await
-        }
+/// Accepts every certificate, as a topic with `verify-ssl=false` wants it.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -186,6 +285,18 @@ mod tests {
         assert!(get(&url, 99).await.is_err());
         serve.await.unwrap();
         assert!(get("ftp://localhost", 1).await.is_err());
+    }
+
+    #[test]
+    fn targets_are_hosts_of_urls() {
+        let target = |text: &str| Target::of(&text.parse().ok()?).ok();
+        let found = target("https://[::1]:8/x").unwrap();
+        assert_eq!((&*found.host, found.port, found.is_encrypted), ("::1", 8, true));
+        assert_eq!(found.authority, "[::1]:8");
+        assert_eq!(target("http://h").map(|it| (it.port, it.authority)), Some((80, "h".into())));
+        for bad in ["h", "ftp://h", "/x"] {
+            assert_eq!(target(bad), None, "{bad}");
+        }
     }
 
     #[test]

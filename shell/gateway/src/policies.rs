@@ -69,7 +69,7 @@ impl Core {
         Ok((bucket, access))
     }
 
-    /// Who owns an object that a request writes, and the list that the request gives it.
+    /// The owner of an object that a request writes, and the list that the request gives it.
     pub async fn written_by(
         &self,
         headers: &HeaderMap,

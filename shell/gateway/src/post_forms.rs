@@ -154,7 +154,7 @@ impl<'a> Credential<'a> {
 
     /// Whether a document was signed so.
     fn has_signed(&self, secret: &str, document: &str, signature: &[u8]) -> bool {
-        let key = signing::key_of_day(secret, self.date, self.region);
+        let key = signing::key_of_day(secret, self.date, self.region, "s3");
         hmac::verify(&key, document.as_bytes(), signature).is_ok()
     }
 }
@@ -290,7 +290,7 @@ impl PostForms {
         done(&fields, Done { bucket, key, output, told, location })
     }
 
-    /// Who has signed the form, and how large the file may be.
+    /// The signer of the form, and how large the file may be.
     async fn sender(&self, fields: &Fields, bucket: &str) -> S3Result<(Identity, FileSize)> {
         if OLD_SIGNING.iter().any(|name| fields.contains_key(*name)) {
             let message = "The authorization mechanism you have provided is not supported. Please use \

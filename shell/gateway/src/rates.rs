@@ -5,12 +5,12 @@
 
 use crate::access::Opened;
 use crate::errors;
-use crate::store::{Pools, Store, now, read_record};
+use crate::records;
+use crate::store::{Pools, Store, now};
 use crate::users::Identity;
-use anyhow::Result;
 use hyper::StatusCode;
+use nacre_rados::Failure;
 use nacre_s3::{GlobalRates, RateLimit, Tokens};
-use nacre_wire::from_slice;
 use s3s::{S3Error, S3Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,9 +51,9 @@ fn slow_down() -> S3Error {
 }
 
 /// The limits of those that have none of their own.
-pub async fn read_global(pools: &Pools) -> Result<GlobalRates> {
-    let record = read_record(&pools.meta, GLOBAL).await?;
-    Ok(record.map(|record| from_slice(&record)).transpose()?.unwrap_or_default())
+pub async fn read_global(pools: &Pools) -> Result<GlobalRates, Failure> {
+    let found = records::read(pools, GLOBAL).await?;
+    Ok(found.map(|found| found.record).unwrap_or_default())
 }
 
 impl Rates {
@@ -62,13 +62,13 @@ impl Rates {
         loop {
             match self.read(&store).await {
                 Ok(()) => {}
-                Err(e) => tracing::warn!("the global rate limits cannot be read, those before hold: {e:#}"),
+                Err(e) => tracing::warn!("the global rate limits cannot be read, those before hold: {e}"),
             }
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    async fn read(&self, store: &Store) -> Result<()> {
+    async fn read(&self, store: &Store) -> Result<(), Failure> {
         let Some(pools) = store.find_pools().await? else { return Ok(()) };
         let global = read_global(pools).await?;
         *self.global.lock().unwrap_or_else(PoisonError::into_inner) = global;
@@ -78,16 +78,24 @@ impl Rates {
     /// The limits of a request.
     pub fn of(&self, identity: &Identity, opened: Option<&Opened>) -> Vec<Limited> {
         let global = *self.global.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_sender = match identity.user.as_ref().or(identity.owner.as_ref()) {
-            Some(user) => (format!("user {}", user.id), user.rate_limit.unwrap_or(global.user)),
-            None => (ANONYMOUS.to_owned(), global.anonymous),
+        let sender = identity.user.as_ref().or(identity.owner.as_ref());
+        let of_sender = match sender {
+            Some(user) => user.rate_limit.unwrap_or(global.user),
+            None => global.anonymous,
         };
-        let of_bucket = opened.map(|opened| {
-            let limit = opened.access.rate_limit.unwrap_or(global.bucket);
-            (format!("bucket {}", opened.bucket.record.id), limit)
-        });
-        let all = std::iter::once(of_sender).chain(of_bucket);
-        all.filter(|(_, limit)| limit.limits()).map(|(name, limit)| Limited { name, limit }).collect()
+        // Most have none: a name is made for the others only.
+        let mut limited = Vec::new();
+        if of_sender.limits() {
+            let name = sender.map_or(ANONYMOUS.to_owned(), |user| format!("user {}", user.id));
+            limited.push(Limited { name, limit: of_sender });
+        }
+        if let Some(opened) = opened {
+            let limit = opened.rights.access.rate_limit.unwrap_or(global.bucket);
+            if limit.limits() {
+                limited.push(Limited { name: format!("bucket {}", opened.bucket.record.id), limit });
+            }
+        }
+        limited
     }
 
     /// Whether a request may be carried out under all of its limits. It counts then.

@@ -82,6 +82,34 @@ pub async fn names(pools: &Pools, prefix: &str) -> Result<Vec<String>, Failure> 
     Ok(found)
 }
 
+/// The names in a list, in order. A list has what belongs to an owner: a name is put into it before its record
+/// is made, and taken out after the record is gone, so that no record is missing in it.
+pub async fn listed(pools: &Pools, list: &str) -> Result<Vec<String>, Failure> {
+    Ok(pairs(&pools.meta, list, "").await?.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Makes a record whose name is in a list; false if there is one.
+pub async fn create_listed<T: Encode>(
+    pools: &Pools,
+    list: &str,
+    name: &str,
+    record_name: &str,
+    record: &T,
+) -> Result<bool, Failure> {
+    let put = pools.meta.object(list).omap_set([(Name::from(name), bytes::Bytes::new())]);
+    pools.meta.run(put).await?;
+    create(pools, record_name, record).await
+}
+
+/// Takes a name out of a list, whose record is gone.
+pub async fn unlist(pools: &Pools, list: &str, name: &str) -> Result<(), Failure> {
+    let take = pools.meta.object(list).omap_remove([Name::from(name)]);
+    match pools.meta.run(take).await {
+        Err(failure) if !failure.is_not_found() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
 /// The pairs of a record's omap whose names have a prefix, without it, in order.
 pub async fn pairs(pool: &Pool, name: &str, prefix: &str) -> Result<Vec<(String, String)>, Failure> {
     let (mut found, mut after) = (Vec::new(), Name::from(prefix));

@@ -26,7 +26,7 @@ use crate::service::{Core, Service};
 use crate::store::Store;
 use crate::swift::Swift;
 use crate::tls::{Tls, TlsFiles};
-use crate::trace::{Ends, Trace};
+use crate::trace::{Ends, Trace, Unanswered};
 use crate::unread;
 use crate::usage::UsageLog;
 use crate::users::{Auth, FirstUser, Users};
@@ -180,7 +180,7 @@ impl Gateway {
         let iam = Iam::new(Admin::of_gateway(store.clone(), users.clone(), buckets.clone()), users.clone());
         let topics = Topics { store: store.clone(), region: options.region.clone() };
         let query = QueryApi::new(users.clone(), iam, topics, &options.region);
-        let notifier = Arc::new(Notifier::new(store.clone(), buckets.clone(), &options.region));
+        let notifier = Arc::new(Notifier::new(store.clone(), buckets.clone(), &options.region)?);
         background.push(tokio::spawn(notifier.clone().run()));
         let rates = Arc::new(Rates::default());
         background.push(tokio::spawn(rates.clone().watch(store.clone())));
@@ -203,7 +203,7 @@ impl Gateway {
         };
         let region: Arc<str> = options.region.into();
         let core = Arc::new(core);
-        let lifecycle = Lifecycle { core: core.clone(), short_day: options.lifecycle_day };
+        let lifecycle = Lifecycle::new(core.clone(), options.lifecycle_day);
         background.push(tokio::spawn(be_seen(core.store.clone(), lifecycle.window())));
         background.push(tokio::spawn(lifecycle.run()));
         let swift = Arc::new(Swift::new(core.clone(), access.clone()));
@@ -369,6 +369,8 @@ async fn connection(
         async move {
             let _active = ActiveRequest::begin(&serving);
             let trace = Trace::begin(serving.ends.clone(), peer, &request);
+            // The connection may end at any time, and this with it.
+            let unanswered = Unanswered::new(&trace);
             request.extensions_mut().insert(trace.clone());
             let (request, unread) = unread::split(trace.of_request(request));
             let mut answer = trace.carry_out(serving.answer(request, refusal)).await;
@@ -378,7 +380,13 @@ async fn connection(
             if !answer.as_ref().is_ok_and(|answer| !is_failure(answer.status())) {
                 serving.counters.failed_req.inc();
             }
-            answer.map(|answer| trace.of_answer(answer))
+            match answer {
+                Ok(answer) => Ok(unanswered.answered(answer)),
+                Err(error) => {
+                    unanswered.failed();
+                    Err(error)
+                }
+            }
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

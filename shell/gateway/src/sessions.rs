@@ -4,14 +4,14 @@
 //! the key of the gateways, and its token is an encrypted description that only fits this access key.
 //! Every gateway can therefore check it, until it expires.
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, ignore_missing};
 use crate::errors;
 use crate::records;
-use crate::secrets::{random_text, unreadable};
-use crate::store::{now, read_record};
+use crate::secrets::random_text;
+use crate::store::now;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use nacre_base::errno;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_rados::Failure;
 use nacre_s3::policy::{Kind, Policy};
 use nacre_wire::{from_slice, to_vec, versioned_fields};
@@ -21,6 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const PREFIX: &str = "ASIA";
+/// What the names of roles' records begin with.
+const ROLES: &str = "role.";
+/// Roles that are read at the same time.
+const READS_MAX: usize = 16;
 const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// The most bytes of a token.
 const TOKEN_MAX: usize = 64 << 10;
@@ -33,7 +37,7 @@ pub fn is_of_session(access_key: &str) -> bool {
 /// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Who owns what the session makes.
+    /// The owner of what the session makes.
     pub owner: String,
     /// The key of a role and the session's name. Otherwise the session has the rights of its owner.
     pub role: Option<(String, String)>,
@@ -62,7 +66,7 @@ pub struct Role {
     pub path: String,
     /// Milliseconds since 1970.
     pub created: u64,
-    /// Who may take it.
+    /// The policy that says which principals may take it.
     pub trust: String,
     /// Documents, by their names.
     pub policies: BTreeMap<String, String>,
@@ -148,19 +152,14 @@ impl Sessions {
 
     /// The same, for administration.
     pub async fn load_role(&self, key: &str) -> Result<Option<Role>, Failure> {
-        let Some(pools) = self.accounts.pools().await? else { return Ok(None) };
-        let Some(record) = read_record(&pools.meta, role_name(key)).await? else { return Ok(None) };
-        from_slice(&record).map(Some).map_err(unreadable)
+        self.accounts.read(&role_name(key)).await
     }
 
     /// Makes a role; false if there is one with this name.
     pub async fn create_role(&self, role: &Role) -> Result<bool, Failure> {
         let pools = self.accounts.store().pools().await?;
-        let make = pools.meta.object(role_name(&role.key())).create(true).write_full(to_vec(role));
-        match pools.meta.run(make).await {
-            Err(failure) if failure.errno == errno::EEXIST => Ok(false),
-            result => result.map(|_| true),
-        }
+        let (list, name) = (list_name(&role.tenant), role_name(&role.key()));
+        records::create_listed(pools, &list, &role.name, &name, role).await
     }
 
     /// Changes a role; none if there is none with this key.
@@ -169,42 +168,40 @@ impl Sessions {
         key: &str,
         change: impl FnMut(&mut Role) -> Result<R, E>,
     ) -> Result<Option<(Role, R)>, E> {
-        match self.accounts.pools().await? {
-            Some(pools) => records::update(pools, &role_name(key), change).await,
-            None => Ok(None),
-        }
+        self.accounts.change(&role_name(key), change).await
     }
 
     /// Removes a role.
-    pub async fn remove_role(&self, key: &str) -> Result<(), Failure> {
+    pub async fn remove_role(&self, role: &Role) -> Result<(), Failure> {
         let pools = self.accounts.store().pools().await?;
-        match pools.meta.remove(role_name(key)).await {
-            Err(failure) if !failure.is_not_found() => Err(failure),
-            _ => Ok(()),
-        }
+        ignore_missing(pools.meta.remove(role_name(&role.key())).await)?;
+        records::unlist(pools, &list_name(&role.tenant), &role.name).await
     }
 
     /// All roles, by their keys.
     pub async fn roles(&self) -> Result<Vec<Role>, Failure> {
-        self.roles_with("").await
+        let Some(pools) = self.accounts.pools().await? else { return Ok(Vec::new()) };
+        self.load_roles(records::names(pools, ROLES).await?).await
     }
 
     /// The roles of an account.
     pub async fn roles_of(&self, account: &str) -> Result<Vec<Role>, Failure> {
-        self.roles_with(&role_key(account, "")).await
+        let Some(pools) = self.accounts.pools().await? else { return Ok(Vec::new()) };
+        let names = records::listed(pools, &list_name(account)).await?;
+        self.load_roles(names.iter().map(|name| role_key(account, name)).collect()).await
     }
 
-    async fn roles_with(&self, prefix: &str) -> Result<Vec<Role>, Failure> {
-        let Some(pools) = self.accounts.pools().await? else { return Ok(Vec::new()) };
-        let keys = records::names(pools, &role_name(prefix)).await?;
-        let mut roles = Vec::with_capacity(keys.len());
-        for key in keys {
-            roles.extend(self.load_role(&format!("{prefix}{key}")).await?);
-        }
-        Ok(roles)
+    async fn load_roles(&self, keys: Vec<String>) -> Result<Vec<Role>, Failure> {
+        let load = async |key: String| self.load_role(&key).await;
+        let found: Vec<_> = stream::iter(keys).map(load).buffered(READS_MAX).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 
+/// The list of a tenant's roles.
+fn list_name(tenant: &str) -> String {
+    format!("roles.{tenant}")
+}
 fn role_name(key: &str) -> String {
-    format!("role.{key}")
+    format!("{ROLES}{key}")
 }

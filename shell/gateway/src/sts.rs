@@ -1,14 +1,14 @@
 //! The Security Token Service: keys for a time.
 
 use crate::errors;
+use crate::limits::check_policy;
 use crate::query::form::Form;
 use crate::query::xml::Xml;
 use crate::query::{Call, denied, invalid, no_such_action};
-use crate::sessions::{Session, role_key};
+use crate::sessions::{Role, Session, role_key};
 use crate::store::now;
 use crate::users::{Identity, Users};
 use crate::web_identity;
-use hyper::StatusCode;
 use nacre_s3::iam::is_account_id;
 use nacre_s3::policy::{Asked, Effect, Kind, Policy, Principal};
 use s3s::S3Result;
@@ -19,7 +19,7 @@ pub const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 const SESSION_MIN: u32 = 900;
 const OF_USER_MAX: u32 = 129_600;
 const OF_USER_DEFAULT: u32 = 43_200;
-pub const OF_ROLE_DEFAULT: u32 = 3600;
+const OF_ROLE_DEFAULT: u32 = 3600;
 /// The most bytes of a policy that limits a session.
 const POLICY_MAX: usize = 2048;
 
@@ -46,7 +46,7 @@ fn caller(identity: &Identity) -> S3Result<Xml> {
 }
 
 /// The length of a session, in seconds.
-pub fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
+fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
     match form.number("DurationSeconds")? {
         None => Ok(default.min(max)),
         Some(seconds) if (SESSION_MIN..=max).contains(&seconds) => Ok(seconds),
@@ -55,7 +55,7 @@ pub fn duration(form: &Form, default: u32, max: u32) -> S3Result<u32> {
 }
 
 /// The answer with the keys of a session.
-pub async fn credentials(users: &Users, session: &Session) -> S3Result<Xml> {
+async fn credentials(users: &Users, session: &Session) -> S3Result<Xml> {
     let keys = users.sessions.begin(session).await.map_err(|failure| errors::of_failure(&failure))?;
     let expires = crate::admin::time_of(session.expires);
     let keys = Xml::new()
@@ -91,7 +91,7 @@ pub fn session_name(form: &Form) -> S3Result<&str> {
 }
 
 /// The policies that a session is limited to.
-pub fn limits(form: &Form) -> S3Result<Vec<String>> {
+fn limits(form: &Form) -> S3Result<Vec<String>> {
     if form.has_prefix("PolicyArns.") {
         return Err(invalid("sessions are limited by Policy, not by managed policies"));
     }
@@ -99,10 +99,7 @@ pub fn limits(form: &Form) -> S3Result<Vec<String>> {
     if document.len() > POLICY_MAX {
         return Err(invalid(&format!("Policy has at most {POLICY_MAX} bytes")));
     }
-    Policy::parse(document, Kind::Identity).map_err(|bad| {
-        errors::with_text("MalformedPolicyDocument", StatusCode::BAD_REQUEST, bad.to_string())
-    })?;
-    Ok(vec![document.to_owned()])
+    Ok(vec![check_policy(document)?.to_owned()])
 }
 
 async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
@@ -110,7 +107,7 @@ async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
     full_user(call.identity)?;
     let name = session_name(form)?;
     let key = role_of_arn(form.need("RoleArn")?).ok_or_else(|| invalid("RoleArn is no ARN of a role"))?;
-    // Whether there is such a role is nothing for those who may not take it.
+    // Whether there is such a role is not told to senders that may not take it.
     let role = users.sessions.role(&key).await?.ok_or_else(denied)?;
     let trust = Policy::parse(&role.trust, Kind::Trust).map_err(errors::corrupt)?;
     let mut context = call.context.clone();
@@ -135,14 +132,19 @@ async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
     {
         return Err(denied());
     }
-    let policies = limits(form)?;
-    let seconds = duration(form, OF_ROLE_DEFAULT, role.max_session)?;
-    let expires = now() + u64::from(seconds) * 1000;
     let owner = match is_account_id(&role.tenant) {
         true => role.tenant.clone(),
         false => call.identity.owner_id().to_owned(),
     };
-    let session = Session { owner, role: Some((key, name.to_owned())), policies, expires };
+    take_role(users, form, &role, owner, name).await
+}
+
+/// The answer with a session of a role that the sender may take. `owner`: of what the session makes.
+pub async fn take_role(users: &Users, form: &Form, role: &Role, owner: String, name: &str) -> S3Result<Xml> {
+    let seconds = duration(form, OF_ROLE_DEFAULT, role.max_session)?;
+    let expires = now() + u64::from(seconds) * 1000;
+    let taken = Some((role.key(), name.to_owned()));
+    let session = Session { owner, role: taken, policies: limits(form)?, expires };
     let principal =
         Principal::Role { tenant: role.tenant.clone(), role: role.name.clone(), session: name.to_owned() };
     let user = Xml::new()

@@ -1,7 +1,8 @@
-//! What is known of a request by its end: who sent it, what it was for, how many bytes went each way.
+//! What is known of a request by its end: its sender, what it was for, how many bytes went each way.
 //!
 //! A request has a `Trace` from its beginning. `access` notes what it finds out; the bodies of request and
 //! answer count bytes. The end is when the answer's body is given up: it was sent, or the connection ended.
+//! A connection may also end before there is an answer: `Unanswered` is given up then.
 
 use crate::access::Peer;
 use crate::access_log::AccessLog;
@@ -41,6 +42,9 @@ tokio::task_local! {
 pub struct Facts {
     /// The operation of S3. Empty if it is not known.
     pub operation: String,
+    /// The operation that is carried out at present: a request of Swift may have several.
+    pub step: String,
+    pub is_write: bool,
     /// The user that sent it; empty if none.
     pub sender: String,
     /// The bucket that it was for, if there is one.
@@ -53,11 +57,17 @@ pub struct Facts {
     pub sender_pays: bool,
     /// Where it is to be logged, and what was found in its head about that.
     pub logged: Option<(BucketLogging, AccessRecord)>,
-    /// What its bytes count for.
-    pub charged: Charged,
+    /// What its bytes count for. None until it was admitted.
+    pub charged: Option<Charged>,
 }
 
 impl Facts {
+    /// An operation begins. True: it is a step of one that counts already.
+    pub fn begin(&mut self, operation: &str, is_write: bool) -> bool {
+        self.step = operation.to_owned();
+        self.charged.is_some() && (self.is_write || !is_write)
+    }
+
     /// As the usage log has it; none if it belongs to no user.
     fn counted(&self, usage: Usage) -> Option<usage::Counted<'_>> {
         let (bucket, owner) = match &self.bucket {
@@ -69,6 +79,9 @@ impl Facts {
         is_of_user.then_some(usage::Counted { user, bucket, owner, operation: &self.operation, usage })
     }
 }
+
+/// The status of a request whose connection ended before it was answered, as nginx calls it.
+const CLIENT_GONE: u16 = 499;
 
 /// A request that has not ended. Clones are of the same request.
 #[derive(Clone)]
@@ -98,7 +111,7 @@ impl Trace {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             facts: Mutex::default(),
-            status: AtomicU16::new(0),
+            status: AtomicU16::new(CLIENT_GONE),
             ends,
         }))
     }
@@ -116,6 +129,11 @@ impl Trace {
     /// What sends notices.
     pub fn notifier(&self) -> &Notifier {
         &self.0.ends.notifier
+    }
+
+    /// The audit log, if there is one.
+    pub fn audit(&self) -> Option<&AuditLog> {
+        self.0.ends.audit.as_deref()
     }
 
     /// The request, as notices have it.
@@ -146,7 +164,7 @@ impl Trace {
     }
 
     /// The answer, which counts the bytes of its body, and ends the request.
-    pub fn of_answer(self, answer: Response<s3s::Body>) -> Response<s3s::Body> {
+    fn of_answer(self, answer: Response<s3s::Body>) -> Response<s3s::Body> {
         self.0.status.store(answer.status().as_u16(), Ordering::Relaxed);
         let turn_around = self.millis();
         {
@@ -173,7 +191,9 @@ impl Trace {
         let (received, sent) = (received.load(Ordering::Relaxed), sent.load(Ordering::Relaxed));
         let status = StatusCode::from_u16(status.load(Ordering::Relaxed)).unwrap_or_default();
         let facts = self.facts();
-        ends.rates.spend(&facts.charged, received, sent);
+        if let Some(charged) = &facts.charged {
+            ends.rates.spend(charged, received, sent);
+        }
         let is_failure = status.is_client_error() || status.is_server_error();
         let usage = Usage {
             bytes_sent: sent,
@@ -220,7 +240,40 @@ impl Trace {
     }
 }
 
-/// Whether the sender lacks a right, or is not who it says.
+/// A request without an answer yet. It ends with this, unless it is answered.
+pub struct Unanswered(Option<Trace>);
+
+impl Unanswered {
+    /// Of a request that begins.
+    pub fn new(trace: &Trace) -> Unanswered {
+        Unanswered(Some(trace.clone()))
+    }
+
+    /// The answer, whose end is that of the request.
+    pub fn answered(mut self, answer: Response<s3s::Body>) -> Response<s3s::Body> {
+        match self.0.take() {
+            Some(trace) => trace.of_answer(answer),
+            None => answer,
+        }
+    }
+
+    /// No answer could be made.
+    pub fn failed(self) {
+        if let Some(trace) = &self.0 {
+            trace.0.status.store(StatusCode::INTERNAL_SERVER_ERROR.as_u16(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(trace) = &self.0 {
+            trace.end();
+        }
+    }
+}
+
+/// Whether the sender lacks a right, or did not prove its identity.
 fn is_refusal(status: StatusCode) -> bool {
     status == StatusCode::FORBIDDEN || status == StatusCode::UNAUTHORIZED
 }
@@ -287,5 +340,23 @@ impl<B> Drop for Counted<B> {
         if !self.is_request {
             self.trace.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_a_request_do_not_count_apart() {
+        let mut facts = Facts::default();
+        assert!(!facts.begin("HeadObject", false));
+        facts.charged = Some(Charged::default());
+        assert!(facts.begin("GetObject", false));
+        // The request writes after all.
+        assert!(!facts.begin("CopyObject", true));
+        facts.is_write = true;
+        assert!(facts.begin("DeleteObject", true) && facts.begin("GetObject", false));
+        assert_eq!(facts.step, "GetObject");
     }
 }

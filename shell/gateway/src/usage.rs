@@ -32,7 +32,7 @@ pub struct UsageLog {
 
 /// A request that has ended, as the log has it.
 pub struct Counted<'a> {
-    /// To whom it is charged.
+    /// The user that it is charged to.
     pub user: &'a str,
     /// Empty if it was for none.
     pub bucket: &'a str,

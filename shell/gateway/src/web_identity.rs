@@ -1,11 +1,10 @@
-//! AssumeRoleWithWebIdentity: sessions of roles for those whom a provider of the role's account knows.
+//! AssumeRoleWithWebIdentity: sessions of roles for users of a provider of the role's account.
 
 use crate::errors;
 use crate::providers::{Claims, Provider, bare_url, issuer_of};
 use crate::query::xml::Xml;
 use crate::query::{Call, denied};
-use crate::sessions::Session;
-use crate::sts::{OF_ROLE_DEFAULT, credentials, duration, limits, role_of_arn, session_name};
+use crate::sts::{role_of_arn, session_name, take_role};
 use crate::users::Users;
 use hyper::StatusCode;
 use nacre_s3::policy::{Asked, Context, Effect, Kind, Policy, Principal};
@@ -14,7 +13,7 @@ use s3s::S3Result;
 /// The most values of claims that conditions are decided on.
 const CLAIMS_MAX: usize = 200;
 
-/// Carries out the action. Its form is not signed: the token says who sends it.
+/// Carries out the action. Its form is not signed: the token names the sender.
 pub async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
     let form = call.form;
     let name = session_name(form)?;
@@ -42,23 +41,9 @@ pub async fn assume_role(users: &Users, call: &Call<'_>) -> S3Result<Xml> {
     if trust.has(Effect::Deny, &asked) || !trust.has(Effect::Allow, &asked) {
         return Err(denied());
     }
-    let seconds = duration(form, OF_ROLE_DEFAULT, role.max_session)?;
-    let expires = crate::store::now() + u64::from(seconds) * 1000;
-    let session = Session {
-        owner: role.tenant.clone(),
-        role: Some((key, name.to_owned())),
-        policies: limits(form)?,
-        expires,
-    };
-    let taken =
-        Principal::Role { tenant: role.tenant.clone(), role: role.name.clone(), session: name.to_owned() };
-    let user = Xml::new()
-        .with("Arn", &taken.arn().unwrap_or_default())
-        .with("AssumedRoleId", &format!("{}:{name}", role.id));
     tracing::info!("{} of {} takes the role {}", claims.subject, provider.url, role.arn());
-    Ok(credentials(users, &session)
+    Ok(take_role(users, form, &role, role.tenant.clone(), name)
         .await?
-        .within("AssumedRoleUser", &user)
         .with("SubjectFromWebIdentityToken", &claims.subject)
         .with("Audience", &claims.audience)
         .with("Provider", &provider.arn()))

@@ -28,8 +28,9 @@ pub enum Change {
     Put { key: Bytes, object: Box<Object>, condition: Condition, due: u64, upload: Option<Tag>, keeps: bool },
     /// Deletes an object or a version, if there is one.
     Delete(Box<Deletion>),
-    /// Changes what can be changed of a version without making another one. `tag` names this write.
-    Revise { key: Bytes, version: Option<VersionId>, revision: Revision, tag: Tag },
+    /// Changes what can be changed of a version without making another one. Refused if another write than
+    /// `made_by` has made the version. `tag` names this write.
+    Revise { key: Bytes, version: Option<VersionId>, made_by: Option<Tag>, revision: Revision, tag: Tag },
     /// Adds an open upload to the list. `record` is its encoded `Upload`.
     AddUpload { key: Bytes, id: Tag, record: Bytes },
     /// Ends an open upload. Its parts become garbage at once.
@@ -46,7 +47,7 @@ pub struct Deletion {
     pub condition: Condition,
     /// Refused if there are other versions.
     pub only_if_alone: bool,
-    /// The user who deletes, for a delete marker.
+    /// The user that deletes, for a delete marker.
     pub owner: String,
     pub view: LockView,
     pub due: u64,
@@ -230,9 +231,12 @@ impl Change {
                 Ok(written) => written,
                 Err(nothing) => return Ok(Decision::Done(Ok(nothing))),
             },
-            Change::Revise { version, revision, tag, .. } => {
+            Change::Revise { version, made_by, revision, tag, .. } => {
                 let mut versions = Versions::load(key, cells)?;
                 let (place, mut object) = find_object(&versions, *version)?;
+                if made_by.is_some_and(|made_by| made_by != object.entry.tag) {
+                    return Err(Stop::Refuse(Refusal::PreconditionFailed));
+                }
                 revision.apply(&mut object)?;
                 if !object.is_whole() {
                     return Err(Stop::Refuse(Refusal::Corrupt("a body of another size".into())));

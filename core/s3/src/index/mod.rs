@@ -6,7 +6,7 @@
 //!
 //! `writer` collects the writes of a leaf into compound operations, `change` decides what one write does to
 //! its key, `versions` what that means for the other versions of the key, `cells` holds what was read, `walk`
-//! has the requests that read, `split` splits leaves, and `root` is the cached map of leaves.
+//! has the requests that read, of which `notices` is one, `split` splits leaves, and `root` is the cached map of leaves.
 //!
 //! Consistency rests on three rules:
 //!   - a write compares the leaf's generation and the entries that it was decided on, in the operation that
@@ -18,6 +18,7 @@
 mod cells;
 mod change;
 mod get;
+mod notices;
 mod page;
 mod root;
 mod split;
@@ -26,8 +27,9 @@ mod walk;
 mod writer;
 
 pub use change::{Change, Deletion, Revision};
+pub use notices::{NoticeItem, NoticesOf, Paused};
 pub use split::Limits;
-pub use walk::{GarbageItem, NoticeItem, NoticesOf};
+pub use walk::GarbageItem;
 
 use crate::leaf::LeafName;
 use crate::listing::{Page, PageRequest};
@@ -39,6 +41,7 @@ use bytes::Bytes;
 use nacre_base::{Name, PoolId, errno};
 use nacre_client::{Failure, ObjectReply, ObjectRequest};
 use nacre_wire::from_slice;
+use notices::NoticeSearch;
 use root::Root;
 use split::{Split, SplitStep};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +73,8 @@ pub enum Ask {
     Totals,
     /// Garbage that is due at this time, at most so many.
     Garbage { now: u64, max: usize },
-    /// Notices that wait, at most so many.
-    Notices { of: NoticesOf, max: usize },
+    /// Notices that wait, at most so many, and without those of topics that are paused.
+    Notices { of: NoticesOf, max: usize, without: Paused },
     /// Forgets garbage that was removed, or notices that were sent.
     ForgetGarbage { leaf: LeafName, keys: Vec<Name> },
     /// Makes every leaf refuse writes, if the bucket is empty.
@@ -238,7 +241,7 @@ impl BucketIndex {
             Ask::Page(request) => walk(Walk::page(request)),
             Ask::Totals => walk(Walk::totals()),
             Ask::Garbage { now, max } => walk(Walk::garbage(now, max)),
-            Ask::Notices { of, max } => walk(Walk::notices(of, max)),
+            Ask::Notices { of, max, without } => walk(Walk::notices(NoticeSearch::new(of, max, without))),
             Ask::Seal => walk(Walk::seal()),
             Ask::Unseal => walk(Walk::unseal()),
             Ask::Leaves => walk(Walk::leaves()),

@@ -1,16 +1,16 @@
 //! Requests that read leaves, one after another, and the sealing of a bucket.
 
 use super::get::Get;
+use super::notices::{NoticeSearch, Searched};
 use super::page::{PageStep, PageWalk};
 use super::{Answer, OpResult, Place, Refusal, Root, is_canceled, output};
 use crate::leaf::{GENERATION, Garbage, LeafName, LeafRange, RANGE, due_of, pairs};
 use crate::listing::PageRequest;
-use crate::notice::Notice;
 use crate::record::Counters;
 use crate::version::VersionId;
 use bytes::Bytes;
 use nacre_base::{Name, errno};
-use nacre_client::{Compare, ObjectReply, ObjectRequest};
+use nacre_client::{Compare, Failure, ObjectReply, ObjectRequest};
 use nacre_proto::types::Op;
 use nacre_wire::from_slice;
 use std::collections::BTreeMap;
@@ -24,23 +24,6 @@ pub struct GarbageItem {
     pub leaf: LeafName,
     pub key: Name,
     pub garbage: Garbage,
-}
-
-/// A notice that waits, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticeItem {
-    pub leaf: LeafName,
-    pub key: Name,
-    pub notice: Notice,
-}
-
-/// Which notices are looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoticesOf {
-    /// Those that are due at this time, in all leaves.
-    Due { now: u64 },
-    /// Those of this incarnation of a gateway, in the leaf of a key.
-    Own { key: Bytes },
 }
 
 /// A request on its way along the leaves.
@@ -65,11 +48,7 @@ enum Kind {
         max: usize,
         found: Vec<GarbageItem>,
     },
-    Notices {
-        of: NoticesOf,
-        max: usize,
-        found: Vec<NoticeItem>,
-    },
+    Notices(NoticeSearch),
     Seal(Seal),
     /// Opens leaves that are sealed. Some: one that is opened next, as it was read.
     Unseal(Option<LeafRange>),
@@ -98,15 +77,6 @@ impl Seal {
             range.generation.to_string(),
         );
         Some(open.put(same))
-    }
-}
-
-impl NoticesOf {
-    fn start(&self) -> Bytes {
-        match self {
-            NoticesOf::Due { .. } => Bytes::new(),
-            NoticesOf::Own { key } => key.clone(),
-        }
     }
 }
 
@@ -146,9 +116,9 @@ impl Walk {
         Walk::new(Kind::Garbage { now, max, found: Vec::new() }, Bytes::new())
     }
     /// Finds notices that wait.
-    pub fn notices(of: NoticesOf, max: usize) -> Walk {
-        let at = of.start();
-        Walk::new(Kind::Notices { of, max, found: Vec::new() }, at)
+    pub fn notices(search: NoticeSearch) -> Walk {
+        let at = search.start();
+        Walk::new(Kind::Notices(search), at)
     }
     /// Lists the leaves.
     pub fn leaves() -> Walk {
@@ -172,9 +142,9 @@ impl Walk {
             Kind::Page(page) => return page.restart(),
             Kind::Totals(sum) => *sum = Counters::default(),
             Kind::Garbage { found, .. } => found.clear(),
-            Kind::Notices { of, found, .. } => {
-                found.clear();
-                self.at = of.start();
+            Kind::Notices(search) => {
+                search.restart();
+                self.at = search.start();
                 return;
             }
             Kind::Leaves(found) => found.clear(),
@@ -206,7 +176,7 @@ impl Walk {
             }
             Kind::Totals(_) => all_of(request.get_xattr(RANGE), b"s", PAIRS),
             Kind::Garbage { .. } => all_of(request.get_xattr(RANGE), b"g", PAIRS),
-            Kind::Notices { .. } => all_of(request.get_xattr(RANGE), b"n", PAIRS),
+            Kind::Notices(search) => search.request(request.get_xattr(RANGE)),
             Kind::Seal(Seal { ready: Some((range, version)), .. }) => {
                 range.put(request.assert_version(*version))
             }
@@ -232,131 +202,118 @@ impl Walk {
         }
         let reply = match result {
             Ok(reply) => reply,
-            Err(failure) if failure.is_not_found() => {
-                if self.source.take().is_none() {
-                    return Ok(WalkStep::Reload);
-                }
-                // The leaf has taken over everything.
-                return self.source_is_gone();
-            }
-            Err(failure) => {
-                if let Kind::Seal(seal) = &mut self.kind
-                    && is_stale(&failure)
-                {
-                    seal.ready = None;
-                    return Ok(WalkStep::Continue);
-                }
-                if let Kind::Unseal(ready) = &mut self.kind
-                    && is_stale(&failure)
-                {
-                    *ready = None;
-                    return Ok(WalkStep::Continue);
-                }
-                return Err(failure.into());
-            }
+            Err(failure) => return self.failed(failure),
         };
-        if let Kind::Seal(seal) = &mut self.kind
-            && let Some((range, _)) = seal.ready.take()
-        {
-            seal.sealed.push((self.leaf.clone(), range.clone()));
-            return Ok(self.leaf_done(&range));
-        }
-        if let Kind::Unseal(ready) = &mut self.kind
-            && let Some(range) = ready.take()
-        {
+        if let Some(range) = self.changed() {
             return Ok(self.leaf_done(&range));
         }
         if self.source.is_some() {
             return self.on_source(&reply);
         }
         let range: LeafRange = from_slice(output(&reply, 0)?)?;
-        let leaf = self.leaf.clone();
         if !range.contains(&self.at) {
-            root.follow(&leaf, &range, &self.at)?;
+            root.follow(&self.leaf, &range, &self.at)?;
             return Ok(WalkStep::Continue);
         }
-        root.learn(&leaf, &range);
+        root.learn(&self.leaf, &range);
         if range.is_sealed && matches!(self.kind, Kind::Get(_) | Kind::Page(_) | Kind::Totals(_)) {
             return Err(Refusal::NoSuchBucket);
         }
+        self.on_leaf(&reply, range, place)
+    }
+
+    /// Takes the failure of a step.
+    fn failed(&mut self, failure: Failure) -> Result<WalkStep, Refusal> {
+        if failure.is_not_found() {
+            return match self.source.take() {
+                None => Ok(WalkStep::Reload),
+                // The leaf has taken over everything.
+                Some(_) => self.source_is_gone(),
+            };
+        }
+        match &mut self.kind {
+            Kind::Seal(seal) if is_stale(&failure) => seal.ready = None,
+            Kind::Unseal(ready) if is_stale(&failure) => *ready = None,
+            _ => return Err(failure.into()),
+        }
+        Ok(WalkStep::Continue)
+    }
+
+    /// The leaf that this step has sealed or opened.
+    fn changed(&mut self) -> Option<LeafRange> {
+        match &mut self.kind {
+            Kind::Seal(seal) => {
+                let (range, _) = seal.ready.take()?;
+                seal.sealed.push((self.leaf.clone(), range.clone()));
+                Some(range)
+            }
+            Kind::Unseal(ready) => ready.take(),
+            _ => None,
+        }
+    }
+
+    /// Takes what was read from the leaf that has the key.
+    fn on_leaf(&mut self, reply: &ObjectReply, range: LeafRange, place: &Place) -> Result<WalkStep, Refusal> {
         match &mut self.kind {
             Kind::Get(get) => {
-                if let Some(result) = get.on_leaf(&self.at, &reply, &range)? {
+                if let Some(result) = get.on_leaf(&self.at, reply, &range)? {
                     return Ok(done(result.map(|object| Answer::Object(Box::new(object)))));
                 }
                 self.source = get.source();
-                Ok(WalkStep::Continue)
             }
-            Kind::Page(page) => match page.on_leaf(&self.at, &reply, &range)? {
-                PageStep::Source(source) => {
-                    self.source = Some(source);
-                    Ok(WalkStep::Continue)
-                }
-                PageStep::Next(at) => {
-                    self.at = at;
-                    Ok(WalkStep::Continue)
-                }
-                PageStep::Done(page) => Ok(done(Ok(Answer::Page(page)))),
+            Kind::Page(page) => match page.on_leaf(&self.at, reply, &range)? {
+                PageStep::Source(source) => self.source = Some(source),
+                PageStep::Next(at) => self.at = at,
+                PageStep::Done(page) => return Ok(done(Ok(Answer::Page(page)))),
             },
             Kind::Totals(sum) => {
-                for value in pairs(output(&reply, 1)?)?.0.values() {
+                for value in pairs(output(reply, 1)?)?.0.values() {
                     sum.add(from_slice(value)?);
                 }
-                Ok(self.leaf_done(&range))
+                return Ok(self.leaf_done(&range));
             }
             Kind::Unseal(ready) => {
                 if !range.is_sealed {
                     return Ok(self.leaf_done(&range));
                 }
                 *ready = Some(range);
-                Ok(WalkStep::Continue)
             }
             Kind::Leaves(found) => {
-                found.push(leaf);
-                Ok(self.leaf_done(&range))
+                found.push(self.leaf.clone());
+                return Ok(self.leaf_done(&range));
             }
             Kind::Garbage { now, max, found } => {
-                for (key, value) in pairs(output(&reply, 1)?)?.0 {
+                for (key, value) in pairs(output(reply, 1)?)?.0 {
                     if found.len() < *max && due_of(&key).is_some_and(|due| due <= *now) {
                         let garbage = from_slice(&value)?;
-                        found.push(GarbageItem { leaf: leaf.clone(), key, garbage });
+                        found.push(GarbageItem { leaf: self.leaf.clone(), key, garbage });
                     }
                 }
                 let is_full = found.len() >= *max;
-                Ok(if is_full { self.all_done() } else { self.leaf_done(&range) })
+                return Ok(if is_full { self.all_done() } else { self.leaf_done(&range) });
             }
-            Kind::Notices { of, max, found } => {
-                for (key, value) in pairs(output(&reply, 1)?)?.0 {
-                    let notice: Notice = from_slice(&value)?;
-                    let is_meant = match of {
-                        NoticesOf::Due { now } => due_of(&key).is_some_and(|due| due <= *now),
-                        NoticesOf::Own { .. } => notice.tag.instance == place.instance,
-                    };
-                    if is_meant && found.len() < *max {
-                        found.push(NoticeItem { leaf: leaf.clone(), key, notice });
-                    }
-                }
-                let is_last = found.len() >= *max || matches!(of, NoticesOf::Own { .. });
-                Ok(if is_last { self.all_done() } else { self.leaf_done(&range) })
-            }
+            Kind::Notices(search) => match search.on_leaf(&self.leaf, reply, place.instance)? {
+                Searched::Page => {}
+                Searched::Leaf => return Ok(self.leaf_done(&range)),
+                Searched::All => return Ok(self.all_done()),
+            },
             Kind::Seal(seal) => {
-                let is_empty = |at| Ok::<_, Refusal>(pairs(output(&reply, at)?)?.0.is_empty());
-                if !is_empty(1)? || !is_empty(2)? || !is_empty(3)? || range.source.is_some() {
+                let is_empty = |at| Ok::<_, Refusal>(pairs(output(reply, at)?)?.0.is_empty());
+                let has_keys = !is_empty(1)? || !is_empty(2)? || !is_empty(3)?;
+                if has_keys || range.source.is_some() {
                     seal.undoes = true;
-                    return if seal.sealed.is_empty() {
-                        Err(Refusal::NotEmpty)
-                    } else {
-                        Ok(WalkStep::Continue)
-                    };
-                }
-                if range.is_sealed {
+                    if seal.sealed.is_empty() {
+                        return Err(Refusal::NotEmpty);
+                    }
+                } else if range.is_sealed {
                     return Ok(self.leaf_done(&range));
+                } else {
+                    let sealed = LeafRange { is_sealed: true, ..range.next_generation() };
+                    seal.ready = Some((sealed, reply.user_version));
                 }
-                let sealed = LeafRange { is_sealed: true, ..range.next_generation() };
-                seal.ready = Some((sealed, reply.user_version));
-                Ok(WalkStep::Continue)
             }
         }
+        Ok(WalkStep::Continue)
     }
 
     /// Goes on with the leaf behind this one, if there is one.
@@ -375,7 +332,7 @@ impl Walk {
         done(Ok(match &mut self.kind {
             Kind::Totals(sum) => Answer::Totals(*sum),
             Kind::Garbage { found, .. } => Answer::Garbage(std::mem::take(found)),
-            Kind::Notices { found, .. } => Answer::Notices(std::mem::take(found)),
+            Kind::Notices(search) => Answer::Notices(search.take()),
             Kind::Leaves(found) => Answer::Leaves(std::mem::take(found)),
             Kind::Seal(_) | Kind::Unseal(_) => Answer::Done,
             Kind::Get(_) | Kind::Page(_) => unreachable!("a request about one key or a range"),
@@ -411,6 +368,6 @@ impl Walk {
     }
 }
 
-fn is_stale(failure: &nacre_client::Failure) -> bool {
+fn is_stale(failure: &Failure) -> bool {
     is_canceled(failure) || failure.errno == errno::ERANGE || failure.errno == errno::EOVERFLOW
 }

@@ -14,7 +14,7 @@ pub use condition::{Context, is_known_key};
 pub use document::{Asked, BadPolicy, DOCUMENT_MAX, Effect, Kind, Policy, Statement};
 pub use pattern::is_like;
 
-/// Who sends a request, as policies name it.
+/// The sender of a request, as policies name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
     Anonymous,

@@ -1,4 +1,4 @@
-//! Tables of who may do what.
+//! Tables of rights.
 
 use crate::access::{
     Bucket, BucketAccess, ObjectOwner, OfAccount, Ownership, PublicBlock, Sender, Verdict, decide,
@@ -54,7 +54,7 @@ fn buckets_are_private_by_default() {
         ("DeleteObject", Some("olga"), Allowed),
         ("DeleteObject", Some("otto"), Denied),
         ("GetObject", Some("otto"), Allowed),
-        // As on S3 and radosgw: who owns the bucket does not own what others wrote.
+        // As on S3 and radosgw: the owner of the bucket does not own what others wrote.
         ("GetObject", Some("olga"), Denied),
         ("GetObject", Some("anna"), Denied),
         ("GetObject", None, Denied),
@@ -163,7 +163,7 @@ fn policies_of_buckets_allow_and_deny() {
 fn policies_of_users_allow_and_deny() {
     let world = World::default();
     let with = |user: &str, statement: &str| Sender {
-        policies: vec![policy(statement, Kind::Identity)],
+        policies: [policy(statement, Kind::Identity)].into(),
         ..Sender::user(user)
     };
     let allow = r#"{"Effect":"Allow","Action":"s3:Get*","Resource":"arn:aws:s3:::b/*"}"#;
@@ -207,7 +207,7 @@ fn keys_of_sessions_and_subusers_have_fewer_rights() {
     };
     assert_eq!(open.verdict(&bare, "GetObject"), Denied);
     let allowed = policy(r#"{"Effect":"Allow","Action":"s3:Get*","Resource":"*"}"#, Kind::Identity);
-    let role = Sender { policies: vec![allowed], ..bare };
+    let role = Sender { policies: [allowed].into(), ..bare };
     assert_eq!(open.verdict(&role, "GetObject"), Allowed);
 }
 
@@ -219,7 +219,7 @@ fn only_users_make_and_list_buckets() {
     assert!(may(&Sender::user("a"), "CreateBucket") && may(&Sender::user("a"), "ListBuckets"));
     assert!(!may(&Sender::anonymous(), "CreateBucket") && !may(&Sender::anonymous(), "ListBuckets"));
     let deny = policy(r#"{"Effect":"Deny","Action":"s3:CreateBucket","Resource":"*"}"#, Kind::Identity);
-    let limited = Sender { policies: vec![deny], ..Sender::user("a") };
+    let limited = Sender { policies: [deny].into(), ..Sender::user("a") };
     assert!(!may(&limited, "CreateBucket") && may(&limited, "ListBuckets"));
 }
 
@@ -228,10 +228,8 @@ const OTHER: &str = "RGW00000000000000002";
 
 /// A user `u` of an account.
 fn member(account: &str, is_root: bool, statement: &str) -> Sender {
-    let policies = match statement {
-        "" => Vec::new(),
-        statement => vec![policy(statement, Kind::Identity)],
-    };
+    let documents = Some(statement).filter(|statement| !statement.is_empty());
+    let policies = documents.map(|statement| policy(statement, Kind::Identity)).into_iter().collect();
     let principal = Principal::User { tenant: account.to_owned(), name: "u".to_owned() };
     let account = Some(OfAccount { id: account.to_owned(), is_root });
     Sender { principal, account, policies, ..Sender::anonymous() }
@@ -288,7 +286,7 @@ fn users_of_accounts_have_the_rights_that_policies_give() {
     assert_eq!(verdict(&member(OWN, true, ""), all, "DeleteBucketPolicy"), Allowed);
     assert_eq!(verdict(&member(OWN, false, ""), all, "DeleteBucketPolicy"), Denied);
     // A user without an account is not let in by a policy of its own.
-    let outside = Sender { policies: vec![policy(get, Kind::Identity)], ..Sender::user("a") };
+    let outside = Sender { policies: [policy(get, Kind::Identity)].into(), ..Sender::user("a") };
     assert_eq!(verdict(&outside, "", "GetObject"), Denied);
 }
 

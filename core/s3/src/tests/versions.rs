@@ -163,7 +163,13 @@ fn locked_version_stays_until_its_time() {
     assert_eq!(remove(id(2, 2), view(50, true)), Err(Refusal::Locked));
     assert_eq!(remove(id(1, 1), view(50, true)), Ok(()));
     let revise = |revision| {
-        Ask::Change(Change::Revise { key: "k".into(), version: Some(id(2, 2)), revision, tag: tag(3) })
+        Ask::Change(Change::Revise {
+            key: "k".into(),
+            version: Some(id(2, 2)),
+            made_by: None,
+            revision,
+            tag: tag(3),
+        })
     };
     let shorter = Some(Retention { mode: LockMode::Compliance, until: 60 });
     let shorten = revise(Revision::Retention { new: shorter, view: view(50, true) });
@@ -184,15 +190,21 @@ fn revised_version_stays_the_same_version() {
     let tags = |value: &str| BTreeMap::from([("t".to_owned(), value.to_owned())]);
     for (version, stamp) in [(None, 2), (Some(id(1, 1)), 1)] {
         let revision = Revision::Tags(tags("x"));
-        let revise = Change::Revise { key: "k".into(), version, revision, tag: tag(3) };
+        let revise = Change::Revise { key: "k".into(), version, made_by: None, revision, tag: tag(3) };
         assert_eq!(world.ask(0, Ask::Change(revise)), Ok(Answer::Revised { version: id(stamp, stamp) }));
         let read = world.ask(0, Ask::GetVersion { key: "k".into(), version: id(stamp, stamp) });
         assert!(matches!(read, Ok(Answer::Object(found)) if found.head.tags == tags("x")));
     }
     assert_eq!((versions(&mut world).len(), totals(&mut world)), (2, (2, 10)));
     assert_eq!(world.ask(0, Ask::Garbage { now: 9, max: 9 }), Ok(Answer::Garbage(Vec::new())));
+    // The version that another write made is not changed.
+    for (made_by, expected) in [(tag(1), Err(Refusal::PreconditionFailed)), (tag(2), Ok(()))] {
+        let (made_by, revision) = (Some(made_by), Revision::Tags(tags("z")));
+        let revise = Change::Revise { key: "k".into(), version: None, made_by, revision, tag: tag(5) };
+        assert_eq!(world.ask(0, Ask::Change(revise)).map(drop), expected);
+    }
     let revision = Revision::Tags(tags("y"));
-    let revise = Change::Revise { key: "none".into(), version: None, revision, tag: tag(4) };
+    let revise = Change::Revise { key: "none".into(), version: None, made_by: None, revision, tag: tag(4) };
     assert_eq!(world.ask(0, Ask::Change(revise)), Err(Refusal::NoSuchKey));
 }
 

@@ -3,7 +3,7 @@
 use crate::size::Size;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use nacre_gateway::{Admin, AuditLog, Params, Verb};
+use nacre_gateway::{Admin, AdminError, AuditLog, Params, Verb};
 use nacre_rados::{Config, RadosClient};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -559,6 +559,9 @@ impl Bucket {
     }
 }
 
+/// What the audit log has as the user of commands.
+pub const COMMAND: &str = "nacre s3";
+
 /// Opens an audit log.
 pub fn audit_log(file: &std::path::Path) -> Result<Arc<AuditLog>> {
     let log = AuditLog::open(file.to_owned());
@@ -572,7 +575,8 @@ pub fn run(config: Config, (verb, params): Asked, audit: Option<Arc<AuditLog>>) 
         let client = RadosClient::connect(config).await?;
         let answer = Admin::new(&client).run(verb, &params).await;
         if let Some(audit) = audit {
-            audit.administered("nacre s3", "", verb, &params, answer.as_ref().err());
+            let error = answer.as_ref().err().map(AdminError::noted);
+            audit.administered(COMMAND, "", &verb.name(), &params.0, error);
         }
         Ok::<_, anyhow::Error>(answer?)
     })?;

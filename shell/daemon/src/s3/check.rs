@@ -1,9 +1,9 @@
 //! `nacre s3 check`: what the data of gateways belongs to, and whether all of it is there.
 
-use super::admin::Cluster;
+use super::admin::{COMMAND, Cluster, audit_log};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use nacre_gateway::Admin;
+use nacre_gateway::{Admin, AdminError};
 use nacre_rados::{Config, RadosClient};
 use serde_json::Value;
 use std::sync::Mutex;
@@ -43,9 +43,21 @@ impl Check {
             }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let audit = self.cluster.audit_log.as_deref().map(audit_log).transpose()?;
         let found = runtime.block_on(async {
             let client = RadosClient::connect(config).await?;
-            Ok::<_, anyhow::Error>(Admin::new(&client).check(self.delete_orphans, &progress).await?)
+            let found = Admin::new(&client).check(self.delete_orphans, &progress).await;
+            if let Some(audit) = audit {
+                let params = [("delete-orphans".to_owned(), self.delete_orphans.to_string())].into();
+                audit.administered(
+                    COMMAND,
+                    "",
+                    "Check",
+                    &params,
+                    found.as_ref().err().map(AdminError::noted),
+                );
+            }
+            Ok::<_, anyhow::Error>(found?)
         })?;
         match self.format {
             Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),

@@ -23,7 +23,7 @@ pub enum Role {
         name: RoleName,
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
-        /// The policy that says who may take the role, in JSON.
+        /// The policy that says which principals may take the role, in JSON.
         #[arg(long, value_name = "JSON")]
         assume_role_policy_doc: String,
         /// How many seconds a session may be long, at most 43200.
@@ -38,7 +38,7 @@ pub enum Role {
     /// List all roles.
     #[command(alias = "list")]
     Ls,
-    /// Change who may take the role.
+    /// Change which principals may take the role.
     Modify {
         #[command(flatten)]
         name: RoleName,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const NAME_MAX: usize = 128;
 
-fn no_such_account(id: &str) -> AdminError {
+pub(super) fn no_such_account(id: &str) -> AdminError {
     AdminError::new(StatusCode::NOT_FOUND, "NoSuchAccount", format!("there is no account {id}"))
 }
 
@@ -170,7 +170,7 @@ impl Admin {
         Ok(Value::Null)
     }
 
-    /// What a new user is in the account that the parameters name; claims its name there.
+    /// What a new user is in the account that the parameters name.
     pub(super) async fn join(&self, user: &mut User, params: &Params) -> Result<()> {
         let is_root = params.flag("account-root", false)?;
         if params.get("account-id").is_none() {
@@ -191,38 +191,34 @@ impl Admin {
             let message = format!("account {} has {have} users already", account.id);
             return Err(AdminError::conflict("LimitExceeded", message));
         }
-        if !accounts.claim(&account.id, Kind::User, &user.display_name, &user.id).await? {
-            let message = format!("account {} has a user named {}", account.id, user.display_name);
-            return Err(AdminError::conflict("UserAlreadyExists", message));
-        }
         user.member = Member { account: account.id, is_root, created: now(), ..Member::default() };
         Ok(())
     }
 
-    /// Gives the name of a user of an account back.
-    pub(super) async fn leave(&self, user: &User) -> Result<()> {
-        if !user.member.account.is_empty() {
-            let accounts = &self.users.accounts;
-            accounts.release(&user.member.account, Kind::User, &user.display_name, &user.id).await?;
+    /// Changes a user, which may get another name. That of a user of an account is claimed there.
+    pub(super) async fn rename(
+        &self,
+        user: &User,
+        name: &str,
+        change: impl FnMut(&mut User) -> Result<()>,
+    ) -> Result<User> {
+        let (id, account) = (&user.id, &user.member.account);
+        let change = async { Ok::<_, AdminError>(self.update(id, change).await?.0) };
+        if account.is_empty() || name == user.display_name {
+            return change.await;
         }
-        Ok(())
+        if !is_member_name(name) {
+            return Err(AdminError::argument(format!("{name:?} is no name of a user of an account")));
+        }
+        let names = (user.display_name.as_str(), name);
+        let renamed = self.users.accounts.rename(account, Kind::User, id, names, change).await?;
+        renamed.ok_or_else(|| name_taken(account, name))
     }
+}
 
-    /// Claims the new name of a user of an account.
-    pub(super) async fn rename(&self, user: &User, name: &str) -> Result<()> {
-        if user.member.account.is_empty() || name == user.display_name {
-            return Ok(());
-        }
-        let claimed = is_member_name(name)
-            && self.users.accounts.claim(&user.member.account, Kind::User, name, &user.id).await?;
-        match claimed {
-            true => Ok(()),
-            false => {
-                let message = format!("{name:?} is no name, or that of another user of the account");
-                Err(AdminError::conflict("UserAlreadyExists", message))
-            }
-        }
-    }
+/// Another user of the account has the name.
+pub(super) fn name_taken(account: &str, name: &str) -> AdminError {
+    AdminError::conflict("UserAlreadyExists", format!("account {account} has a user named {name}"))
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{Admin, AdminError, Params, Result, Verb};
 use crate::audit::AuditLog;
 use crate::domains::Domains;
-use crate::listing::percent_decode;
+use crate::listing::url_pairs;
 use crate::trace::Trace;
 use crate::users::Users;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -75,12 +75,8 @@ pub fn is_admin(path: &str) -> bool {
 }
 
 fn params_of(query: Option<&str>) -> Params {
-    let decode = |text: &str| percent_decode(&text.replace('+', " ")).unwrap_or_else(|| text.to_owned());
-    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let is_of_signature = |name: &str| name.to_ascii_lowercase().starts_with("x-amz-");
-    let pairs = pairs.map(|(name, value)| (decode(name), decode(value)));
-    Params(pairs.filter(|(name, _)| !is_of_signature(name)).collect())
+    Params(url_pairs(query.unwrap_or_default()).filter(|(name, _)| !is_of_signature(name)).collect())
 }
 
 /// The part of the answer that the API gives where the command shows the whole user.
@@ -114,7 +110,7 @@ impl AdminApi {
             true => identity.sender.may_write && sender.caps.may_write(kind),
             false => identity.sender.may_read && sender.caps.may_read(kind),
         };
-        // As radosgw: without the right to keys, users can be looked at by those who may see them so.
+        // As radosgw: without the right to keys, users can be looked at with the capability for that.
         let sees_less = verb == Verb::UserInfo && sender.caps.may_read("user-info-without-keys");
         if !has_right && !sees_less {
             return Err(denied());
@@ -145,7 +141,8 @@ impl AdminApi {
             let remote =
                 req.extensions.get::<Trace>().map(|trace| trace.peer().address.to_canonical().to_string());
             let remote = remote.unwrap_or_default();
-            audit.administered(&sender.id, &remote, verb, &params, done.as_ref().err());
+            let error = done.as_ref().err().map(AdminError::noted);
+            audit.administered(&sender.id, &remote, &verb.name(), &params.0, error);
         }
         let mut answer = part(verb, &params, done?);
         if !has_right {

@@ -94,6 +94,13 @@ pub enum Verb {
     Info,
 }
 
+impl Verb {
+    /// Its name in the audit log.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+}
+
 /// The parameters of a request, by the names of the Admin Ops API.
 #[derive(Clone, Debug, Default)]
 pub struct Params(pub BTreeMap<String, String>);
@@ -168,6 +175,13 @@ impl From<S3Error> for AdminError {
     fn from(error: S3Error) -> AdminError {
         let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         AdminError::new(status, error.code().as_str(), error.message().unwrap_or_default())
+    }
+}
+
+impl AdminError {
+    /// What the audit log has of it.
+    pub fn noted(&self) -> (StatusCode, &str) {
+        (self.status, &self.code)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Admin, AdminError, Params, Result};
 use crate::access::settings;
 use crate::rates::{GLOBAL, read_global};
+use crate::records;
 use nacre_s3::access::setting;
 use nacre_s3::{GlobalRates, RateLimit, User};
 use nacre_wire::to_vec;
@@ -64,14 +65,21 @@ impl Admin {
     pub(super) async fn rate_limit_set(&self, params: &Params, enables: Option<bool>) -> Result<Value> {
         match scope_of(params)? {
             (scope, true) => {
-                let mut global = self.global_rates().await?;
-                let limit = match scope {
-                    Scope::User => &mut global.user,
-                    Scope::Bucket => &mut global.bucket,
-                    Scope::Anonymous => &mut global.anonymous,
+                let set = |global: &mut GlobalRates| {
+                    let limit = match scope {
+                        Scope::User => &mut global.user,
+                        Scope::Bucket => &mut global.bucket,
+                        Scope::Anonymous => &mut global.anonymous,
+                    };
+                    *limit = changed(limit, params, enables)?;
+                    Ok::<(), AdminError>(())
                 };
-                *limit = changed(limit, params, enables)?;
-                self.store.pools().await?.meta.write_full(GLOBAL, to_vec(&global)).await?;
+                let pools = self.store.pools().await?;
+                let mut first = GlobalRates::default();
+                set(&mut first)?;
+                if !records::create(pools, GLOBAL, &first).await? {
+                    records::update(pools, GLOBAL, set).await?;
+                }
             }
             (Scope::Bucket, false) => {
                 let bucket = self.bucket(params.need("bucket")?).await?;
@@ -115,7 +123,7 @@ impl Admin {
     async fn global_rates(&self) -> Result<GlobalRates> {
         match self.store.find_pools().await? {
             None => Ok(GlobalRates::default()),
-            Some(pools) => read_global(pools).await.map_err(|e| crate::errors::corrupt(e).into()),
+            Some(pools) => Ok(read_global(pools).await?),
         }
     }
 }

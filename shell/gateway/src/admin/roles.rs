@@ -1,18 +1,16 @@
 //! Roles, and the policies that are attached to them.
 
+use super::accounts::no_such_account;
 use super::{Admin, AdminError, Params, Result, shape};
+use crate::limits::{
+    Holder, POLICY_NAME_MAX, ROLE_NAME_MAX, SESSION_DEFAULT, check_name, check_path, check_policy,
+    check_session, check_trust, put_policy, too_many,
+};
 use crate::sessions::{Role, role_key};
 use crate::store::now;
 use hyper::StatusCode;
-use nacre_s3::policy::{Kind, Policy};
+use nacre_s3::iam::{is_account_id, is_within};
 use serde_json::{Value, json};
-
-/// How long a session may be unless it is set otherwise, in seconds.
-const SESSION_DEFAULT: u32 = 3600;
-/// The limits of it.
-const SESSION_RANGE: std::ops::RangeInclusive<u32> = 3600..=43_200;
-/// The most policies of a role.
-const POLICIES_MAX: usize = 100;
 
 impl Admin {
     async fn role(&self, params: &Params) -> Result<Role> {
@@ -22,24 +20,26 @@ impl Admin {
 
     pub(super) async fn role_create(&self, params: &Params) -> Result<Value> {
         let name = params.need("role-name")?;
-        check_name(name)?;
-        let path = params.get("path").unwrap_or("/");
-        if !path.starts_with('/') || !path.ends_with('/') || path.len() > 512 {
-            return Err(AdminError::argument("a path begins and ends with a slash"));
-        }
-        let trust = params.need("assume-role-policy-doc")?;
-        check(trust, Kind::Trust)?;
+        check_name("role-name", name, ROLE_NAME_MAX)?;
+        let path = check_path(params.get("path").unwrap_or("/"))?;
+        let trust = check_trust(params.need("assume-role-policy-doc")?)?;
         let max_session = match params.number("max-session-duration")? {
             None => SESSION_DEFAULT,
-            Some(seconds) => u32::try_from(seconds)
-                .ok()
-                .filter(|seconds| SESSION_RANGE.contains(seconds))
-                .ok_or_else(|| AdminError::argument("max-session-duration is from 3600 to 43200 seconds"))?,
+            Some(seconds) => check_session(u32::try_from(seconds).unwrap_or_default())?,
         };
+        let tenant = params.get("tenant").unwrap_or_default();
+        if is_account_id(tenant) {
+            let sessions = &self.users.sessions;
+            let account = self.users.accounts.account(tenant).await?;
+            let account = account.ok_or_else(|| no_such_account(tenant))?;
+            if !is_within(account.max_roles, sessions.roles_of(tenant).await?.len()) {
+                return Err(too_many("RolesPerAccount", account.max_roles).into());
+            }
+        }
         let role = Role {
             id: uuid::Uuid::new_v4().to_string(),
             name: name.to_owned(),
-            tenant: params.get("tenant").unwrap_or_default().to_owned(),
+            tenant: tenant.to_owned(),
             path: path.to_owned(),
             created: now(),
             trust: trust.to_owned(),
@@ -66,7 +66,7 @@ impl Admin {
             let message = "the role has policies, which must be removed first";
             return Err(AdminError::conflict("DeleteConflict", message));
         }
-        self.users.sessions.remove_role(&role.key()).await?;
+        self.users.sessions.remove_role(&role).await?;
         Ok(Value::Null)
     }
 
@@ -81,8 +81,7 @@ impl Admin {
     }
 
     pub(super) async fn role_modify(&self, params: &Params) -> Result<Value> {
-        let trust = params.need("assume-role-policy-doc")?;
-        check(trust, Kind::Trust)?;
+        let trust = check_trust(params.need("assume-role-policy-doc")?)?;
         let set = |role: &mut Role| {
             role.trust = trust.to_owned();
             Ok(())
@@ -92,16 +91,9 @@ impl Admin {
 
     pub(super) async fn role_policy_put(&self, params: &Params) -> Result<Value> {
         let (name, document) = (params.need("policy-name")?, params.need("policy-doc")?);
-        check_name(name)?;
-        check(document, Kind::Identity)?;
-        let put = |role: &mut Role| {
-            if role.policies.len() >= POLICIES_MAX && !role.policies.contains_key(name) {
-                let message = format!("a role has at most {POLICIES_MAX} policies");
-                return Err(AdminError::conflict("LimitExceeded", message));
-            }
-            role.policies.insert(name.to_owned(), document.to_owned());
-            Ok(())
-        };
+        check_name("policy-name", name, POLICY_NAME_MAX)?;
+        check_policy(document)?;
+        let put = |role: &mut Role| Ok(put_policy(&mut role.policies, Holder::Role, name, document)?);
         self.change_role(params, put).await?;
         Ok(Value::Null)
     }
@@ -127,22 +119,8 @@ impl Admin {
 
 fn key_of(params: &Params) -> Result<String> {
     let name = params.need("role-name")?;
-    check_name(name)?;
+    check_name("role-name", name, ROLE_NAME_MAX)?;
     Ok(role_key(params.get("tenant").unwrap_or_default(), name))
-}
-
-fn check_name(name: &str) -> Result<()> {
-    let is_good = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
-    match name.len() <= 128 && name.chars().all(is_good) {
-        true => Ok(()),
-        false => Err(AdminError::argument("a name has up to 128 letters, digits and signs of +=,.@-_")),
-    }
-}
-
-fn check(document: &str, kind: Kind<'_>) -> Result<()> {
-    Policy::parse(document, kind)
-        .map(drop)
-        .map_err(|bad| AdminError::new(StatusCode::BAD_REQUEST, "MalformedPolicyDocument", bad.to_string()))
 }
 
 fn no_such_role(key: &str) -> AdminError {

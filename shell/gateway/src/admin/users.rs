@@ -1,10 +1,13 @@
 //! Users, their keys, subusers, capabilities, quotas and policies.
 
+use super::accounts::name_taken;
 use super::{Admin, AdminError, Params, Result, shape, swift_keys};
 use crate::accounts::Key;
+use crate::limits::{Holder, POLICY_NAME_MAX, check_name, check_policy, put_policy};
+use crate::members::Made;
 use crate::secrets::random_text;
 use hyper::StatusCode;
-use nacre_s3::policy::{Kind, Policy, split_tenant};
+use nacre_s3::policy::split_tenant;
 use nacre_s3::{Caps, Counters, MAX_BUCKETS, Quota, SubuserAccess, User, is_user_id};
 use serde_json::{Value, json};
 
@@ -14,7 +17,7 @@ const ACCESS_KEY_LEN: usize = 20;
 pub(super) const SECRET_LEN: usize = 40;
 /// The most keys of a user.
 const KEYS_MAX: usize = 100;
-/// The most subusers, and the most policies of a user.
+/// The most subusers of a user.
 const MEMBERS_MAX: usize = 100;
 
 impl Admin {
@@ -35,8 +38,7 @@ impl Admin {
             }
             _ => return Err(AdminError::argument("uid is missing")),
         };
-        let user = accounts.user(&id).await?;
-        Ok(user.ok_or_else(|| AdminError::no_such_user(&id))?.user)
+        accounts.user(&id).await?.ok_or_else(|| AdminError::no_such_user(&id))
     }
 
     pub(super) async fn update<T>(
@@ -82,13 +84,8 @@ impl Admin {
             return Err(AdminError::conflict("UserAlreadyExists", format!("user {id} exists")));
         }
         self.join(&mut user, params).await?;
-        match self.create_with_key(&mut user, params).await {
-            Ok(()) => self.show(&user).await,
-            Err(error) => {
-                self.leave(&user).await?;
-                Err(error)
-            }
-        }
+        self.create_with_key(&mut user, params).await?;
+        self.show(&user).await
     }
 
     /// Makes the record of a user, and its first key.
@@ -97,7 +94,7 @@ impl Admin {
         if !user.email.is_empty() && !accounts.put_email(&user.email, &id).await? {
             return Err(AdminError::conflict("EmailExists", "another user has this address"));
         }
-        let made = match params.get("access-key").is_some() || params.flag("generate-key", true)? {
+        let key = match params.get("access-key").is_some() || params.flag("generate-key", true)? {
             true => {
                 if swift_keys::is_asked(params)? {
                     let message = "the first key of a user is an S3 key; add one for Swift with key create";
@@ -109,13 +106,22 @@ impl Admin {
             }
             false => None,
         };
-        if !accounts.create(user).await? {
-            if let Some((access_key, _)) = &made {
-                accounts.remove_key(access_key).await?;
-            }
-            return Err(AdminError::conflict("UserAlreadyExists", format!("user {id} exists")));
+        let made = accounts.create(user).await?;
+        if made == Made::Done {
+            return Ok(());
         }
-        Ok(())
+        if let Some((access_key, _)) = &key {
+            accounts.remove_key(access_key).await?;
+        }
+        match made {
+            Made::NameTaken => {
+                if !user.email.is_empty() {
+                    accounts.remove_email(&user.email).await?;
+                }
+                Err(name_taken(&user.member.account, &user.display_name))
+            }
+            _ => Err(AdminError::conflict("UserAlreadyExists", format!("user {id} exists"))),
+        }
     }
 
     pub(super) async fn user_modify(&self, params: &Params) -> Result<Value> {
@@ -129,24 +135,19 @@ impl Admin {
         }
         let caps = params.get("user-caps").map(|_| caps_of(params)).transpose()?;
         let name = params.get("display-name").unwrap_or(&before.display_name);
-        self.rename(&before, name).await?;
-        let (mut user, ()) = self
-            .update(&before.id, |user| {
-                user.display_name = name.to_owned();
-                if !user.member.account.is_empty() {
-                    user.member.is_root = params.flag("account-root", user.member.is_root)?;
-                }
-                if let Some(caps) = &caps {
-                    user.caps = caps.clone();
-                }
-                apply(user, params)
-            })
-            .await?;
+        let change = |user: &mut User| {
+            user.display_name = name.to_owned();
+            if !user.member.account.is_empty() {
+                user.member.is_root = params.flag("account-root", user.member.is_root)?;
+            }
+            if let Some(caps) = &caps {
+                user.caps = caps.clone();
+            }
+            apply(user, params)
+        };
+        let mut user = self.rename(&before, name, change).await?;
         if email.is_some() && !before.email.is_empty() {
             accounts.remove_email(&before.email).await?;
-        }
-        if !name.eq_ignore_ascii_case(&before.display_name) {
-            self.leave(&before).await?;
         }
         let wants_key = params.get("secret-key").is_some() || params.flag("generate-key", false)?;
         if wants_key {
@@ -177,19 +178,7 @@ impl Admin {
                 self.buckets.delete(&bucket.name).await?;
             }
         }
-        let accounts = &self.users.accounts;
-        // A key without its user is good for nothing: the user goes first.
-        accounts.remove(&user.id).await?;
-        self.leave(&user).await?;
-        for access_key in &user.access_keys {
-            accounts.remove_key(access_key).await?;
-        }
-        for name in &user.swift_keys {
-            accounts.remove_swift_secret(&user.id, name).await?;
-        }
-        if !user.email.is_empty() {
-            accounts.remove_email(&user.email).await?;
-        }
+        self.users.accounts.remove(&user).await?;
         Ok(Value::Null)
     }
 
@@ -262,7 +251,7 @@ impl Admin {
 
     pub(crate) async fn add_key(&self, id: &str, subuser: Option<&str>, params: &Params) -> Result<User> {
         if swift_keys::is_asked(params)? {
-            let user = self.users.accounts.user(id).await?.ok_or_else(|| AdminError::no_such_user(id))?.user;
+            let user = self.users.accounts.user(id).await?.ok_or_else(|| AdminError::no_such_user(id))?;
             return self.swift_key_put(&user, params).await;
         }
         let (access_key, _) = self.make_key(id, subuser, params).await?;
@@ -295,7 +284,7 @@ impl Admin {
 
     pub(super) async fn key_create(&self, params: &Params) -> Result<Value> {
         let id = uid(params)?;
-        let user = self.users.accounts.user(&id).await?.ok_or_else(|| AdminError::no_such_user(&id))?.user;
+        let user = self.users.accounts.user(&id).await?.ok_or_else(|| AdminError::no_such_user(&id))?;
         let subuser = subuser_of(&user, params)?;
         if let Some(name) = &subuser
             && !user.subusers.contains_key(name)
@@ -452,22 +441,10 @@ impl Admin {
 
     pub(super) async fn policy_put(&self, params: &Params) -> Result<Value> {
         let (name, document) = (params.need("policy-name")?, params.need("policy-doc")?);
-        let is_good = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
-        if name.len() > 128 || !name.chars().all(is_good) {
-            return Err(AdminError::argument("a policy's name has up to 128 letters and digits"));
-        }
-        Policy::parse(document, Kind::Identity).map_err(|bad| {
-            AdminError::new(StatusCode::BAD_REQUEST, "MalformedPolicyDocument", bad.to_string())
-        })?;
+        check_name("policy-name", name, POLICY_NAME_MAX)?;
+        check_policy(document)?;
         let user = self.user_of(params).await?;
-        let put = |user: &mut User| {
-            if user.policies.len() >= MEMBERS_MAX && !user.policies.contains_key(name) {
-                let message = format!("a user has at most {MEMBERS_MAX} policies");
-                return Err(AdminError::conflict("LimitExceeded", message));
-            }
-            user.policies.insert(name.to_owned(), document.to_owned());
-            Ok(())
-        };
+        let put = |user: &mut User| Ok(put_policy(&mut user.policies, Holder::User, name, document)?);
         self.update(&user.id, put).await?;
         Ok(Value::Null)
     }

@@ -5,7 +5,7 @@ use super::{
     Fault, Task, check_name, check_path, conflict, exists, failed, group_resource, no_such_entity, time,
     too_many,
 };
-use crate::members::Kind;
+use crate::members::{Kind, Made};
 use crate::query::xml::Xml;
 use crate::store::now;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -16,8 +16,8 @@ use s3s::S3Result;
 /// Records that are read at the same time.
 const READS_MAX: usize = 16;
 const NAME_MAX: usize = 128;
-/// The most groups of a user.
-const GROUPS_MAX: usize = 100;
+/// The most groups of a user, as of AWS.
+const GROUPS_MAX: usize = 10;
 
 fn show(group: &Group) -> Xml {
     Xml::new()
@@ -76,13 +76,7 @@ impl Task<'_> {
             created: now(),
             ..Group::default()
         };
-        if !accounts.claim(&account.id, Kind::Group, name, &group.id).await.map_err(failed)? {
-            return Err(exists("Group", name));
-        }
-        accounts.create_group(&group).await.map_err(failed)?;
-        let named = accounts.member_id(&account.id, Kind::Group, name).await.map_err(failed)?;
-        if named.as_deref() != Some(&group.id) {
-            accounts.remove_group(&group.id).await.map_err(failed)?;
+        if accounts.create_group(&group).await.map_err(failed)? != Made::Done {
             return Err(exists("Group", name));
         }
         Ok(Xml::new().within("Group", &show(&group)))
@@ -127,20 +121,15 @@ impl Task<'_> {
         let path = check_path(form.get("NewPath").unwrap_or(&group.path))?;
         let name = check_name("NewGroupName", form.get("NewGroupName").unwrap_or(&group.name), NAME_MAX)?;
         self.allow(&format!("group{path}{name}"))?;
-        let accounts = self.iam.accounts();
-        if !accounts.claim(account, Kind::Group, name, &group.id).await.map_err(failed)? {
-            return Err(exists("Group", name));
-        }
         let set = |group: &mut Group| {
             group.name = name.to_owned();
             group.path = path.to_owned();
             Ok(())
         };
-        self.change_group(&group, set).await?;
-        if !name.eq_ignore_ascii_case(&group.name) {
-            accounts.release(account, Kind::Group, &group.name, &group.id).await.map_err(failed)?;
-        }
-        Ok(())
+        let change = async { self.change_group(&group, set).await.map_err(Fault) };
+        let names = (group.name.as_str(), name);
+        let renamed = self.iam.accounts().rename(account, Kind::Group, &group.id, names, change).await;
+        renamed.map_err(|fault| fault.0)?.ok_or_else(|| exists("Group", name))
     }
 
     pub(super) async fn delete_group(&self) -> S3Result<()> {
@@ -151,9 +140,7 @@ impl Task<'_> {
         if self.all_users().await?.iter().any(|user| user.member.groups.contains(&group.id)) {
             return Err(conflict("Cannot delete entity, must remove users from group first."));
         }
-        let accounts = self.iam.accounts();
-        accounts.remove_group(&group.id).await.map_err(failed)?;
-        accounts.release(&self.account.id, Kind::Group, &group.name, &group.id).await.map_err(failed)
+        self.iam.accounts().remove_group(&group).await.map_err(failed)
     }
 
     /// Adds a user to a group, or removes it.
@@ -170,7 +157,7 @@ impl Task<'_> {
         let set = |user: &mut User| {
             let groups = &mut user.member.groups;
             if adds && groups.len() >= GROUPS_MAX && !groups.contains(&group.id) {
-                return Err(too_many("GroupsPerUser", GROUPS_MAX as i32));
+                return Err(too_many("GroupsPerUser", GROUPS_MAX));
             }
             match adds {
                 true => groups.insert(group.id.clone()),

@@ -15,8 +15,10 @@ mod users;
 use crate::accounts::Accounts;
 use crate::admin::{Admin, AdminError, time_of};
 use crate::errors;
+use crate::limits::{check_name, check_path, too_many};
 use crate::query::xml::Xml;
-use crate::query::{Call, denied, invalid, no_such_action};
+use crate::query::{Call, denied, no_such_action};
+use crate::trace::Trace;
 use crate::users::Users;
 use hyper::StatusCode;
 use nacre_rados::Failure;
@@ -86,30 +88,6 @@ fn conflict(message: &str) -> S3Error {
     errors::with_text("DeleteConflict", StatusCode::CONFLICT, message.to_owned())
 }
 
-fn too_many(kind: &str, max: i32) -> S3Error {
-    let message = format!("Cannot exceed quota for {kind}: {max}");
-    errors::with_text("LimitExceeded", StatusCode::CONFLICT, message)
-}
-
-/// The name of a user, a group, a role or a policy: up to `max` letters and digits.
-fn check_name<'a>(field: &str, name: &'a str, max: usize) -> S3Result<&'a str> {
-    let is_good = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
-    match name.len() <= max && name.chars().all(is_good) {
-        true => Ok(name),
-        false => Err(invalid(&format!("{field} has up to {max} letters, digits and signs of +=,.@-_"))),
-    }
-}
-
-/// A path such as `/staff/berlin/`.
-fn check_path(path: &str) -> S3Result<&str> {
-    let is_good = |c: char| c.is_ascii_graphic();
-    let has_slashes = path.starts_with('/') && path.ends_with('/');
-    match has_slashes && path.len() <= 512 && path.chars().all(is_good) {
-        true => Ok(path),
-        false => Err(invalid("Path begins and ends with a slash, and has up to 512 characters")),
-    }
-}
-
 impl Iam {
     /// With what administers users.
     pub fn new(admin: Admin, users: Arc<Users>) -> Iam {
@@ -132,6 +110,15 @@ impl Iam {
         let account = self.accounts().account(id).await.map_err(failed)?.ok_or_else(outside)?;
         let task = Task { iam: self, call, action, account };
         let answer = task.run().await;
+        if let Some(trace) = Trace::current()
+            && let Some(audit) = trace.audit()
+        {
+            let error = answer.as_ref().err();
+            let status = |error: &S3Error| error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let error = error.map(|error| (status(error), error.code().as_str()));
+            let remote = trace.peer().address.to_canonical().to_string();
+            audit.administered(&trace.facts().sender, &remote, action, call.form.fields(), error);
+        }
         if !is_read(action) {
             let result = answer.as_ref().map_or_else(|error| error.code().as_str(), |_| "done");
             tracing::info!("{action} of the IAM API in account {id}: {result}");
@@ -244,12 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_paths_are_checked() {
-        assert!(check_name("UserName", "a.b@c+d", 64).is_ok() && check_name("UserName", "a/b", 64).is_err());
-        assert!(check_name("UserName", &"x".repeat(65), 64).is_err());
-        for (path, expected) in [("/", true), ("/a/b/", true), ("a/", false), ("/a", false), ("/ /", false)] {
-            assert_eq!(check_path(path).is_ok(), expected, "{path}");
-        }
+    fn actions_that_read_are_told_from_others() {
         assert_eq!(time(1_500), "1970-01-01T00:00:01Z");
         assert!(is_read("ListUsers") && !is_read("PutUserPolicy"));
     }

@@ -1,21 +1,15 @@
 //! Policies of users, groups and roles: their own documents, and managed ones.
 
 use super::page::Page;
-use super::{Task, check_name, no_such_entity, too_many};
-use crate::errors;
+use super::{Task, no_such_entity};
+use crate::limits::{Holder, POLICY_NAME_MAX, attach_policy, check_name, check_policy, put_policy};
 use crate::listing::percent_encode;
 use crate::query::xml::Xml;
 use crate::sessions::Role;
-use hyper::StatusCode;
 use nacre_s3::User;
 use nacre_s3::iam::{Group, managed_name, managed_policy};
-use nacre_s3::policy::{Kind, Policy};
 use s3s::{S3Error, S3Result};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The most documents of one user, group or role, and the most managed policies.
-const POLICIES_MAX: usize = 100;
-const NAME_MAX: usize = 128;
 
 /// What is done with policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +23,13 @@ enum Verb {
     ListAttached,
 }
 
-/// Whose policies they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    User,
-    Group,
-    Role,
-}
-
-impl Of {
+impl Holder {
     /// Its name in actions and fields.
     fn name(self) -> &'static str {
         match self {
-            Of::User => "User",
-            Of::Group => "Group",
-            Of::Role => "Role",
+            Holder::User => "User",
+            Holder::Group => "Group",
+            Holder::Role => "Role",
         }
     }
 }
@@ -52,7 +38,7 @@ impl Of {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyAction {
     verb: Verb,
-    of: Of,
+    of: Holder,
 }
 
 impl PolicyAction {
@@ -69,7 +55,7 @@ impl PolicyAction {
         ];
         verbs.into_iter().find_map(|(verb, begins, ends)| {
             let name = action.strip_prefix(begins)?.strip_suffix(ends)?;
-            let of = [Of::User, Of::Group, Of::Role].into_iter().find(|of| of.name() == name)?;
+            let of = [Holder::User, Holder::Group, Holder::Role].into_iter().find(|of| of.name() == name)?;
             Some(PolicyAction { verb, of })
         })
     }
@@ -84,6 +70,7 @@ enum Subject {
 
 /// Documents by their names, and the ARNs of managed policies.
 struct Policies<'a> {
+    holder: Holder,
     documents: &'a mut BTreeMap<String, String>,
     attached: &'a mut BTreeSet<String>,
 }
@@ -110,32 +97,24 @@ impl Subject {
 }
 
 fn of_user(user: &mut User) -> Policies<'_> {
-    Policies { documents: &mut user.policies, attached: &mut user.member.attached }
+    Policies { holder: Holder::User, documents: &mut user.policies, attached: &mut user.member.attached }
 }
 fn of_group(group: &mut Group) -> Policies<'_> {
-    Policies { documents: &mut group.policies, attached: &mut group.attached }
+    Policies { holder: Holder::Group, documents: &mut group.policies, attached: &mut group.attached }
 }
 fn of_role(role: &mut Role) -> Policies<'_> {
-    Policies { documents: &mut role.policies, attached: &mut role.attached }
+    Policies { holder: Holder::Role, documents: &mut role.policies, attached: &mut role.attached }
 }
 
 impl Policies<'_> {
     fn put(&mut self, name: &str, document: &str) -> S3Result<()> {
-        if self.documents.len() >= POLICIES_MAX && !self.documents.contains_key(name) {
-            return Err(too_many("Policies", POLICIES_MAX as i32));
-        }
-        self.documents.insert(name.to_owned(), document.to_owned());
-        Ok(())
+        put_policy(self.documents, self.holder, name, document)
     }
     fn delete(&mut self, name: &str) -> S3Result<()> {
         self.documents.remove(name).map(drop).ok_or_else(|| no_such_policy(name))
     }
     fn attach(&mut self, arn: &str) -> S3Result<()> {
-        if self.attached.len() >= POLICIES_MAX && !self.attached.contains(arn) {
-            return Err(too_many("AttachedPolicies", POLICIES_MAX as i32));
-        }
-        self.attached.insert(arn.to_owned());
-        Ok(())
+        attach_policy(self.attached, arn)
     }
     fn detach(&mut self, arn: &str) -> S3Result<()> {
         if self.attached.remove(arn) { Ok(()) } else { Err(no_such_policy(arn)) }
@@ -143,12 +122,12 @@ impl Policies<'_> {
 }
 
 impl Task<'_> {
-    async fn subject(&self, of: Of) -> S3Result<Subject> {
+    async fn subject(&self, of: Holder) -> S3Result<Subject> {
         let name = self.need(&format!("{}Name", of.name()))?;
         Ok(match of {
-            Of::User => Subject::User(Box::new(self.user_of(name).await?)),
-            Of::Group => Subject::Group(Box::new(self.group_of(name).await?)),
-            Of::Role => Subject::Role(Box::new(self.role_of(name).await?)),
+            Holder::User => Subject::User(Box::new(self.user_of(name).await?)),
+            Holder::Group => Subject::Group(Box::new(self.group_of(name).await?)),
+            Holder::Role => Subject::Role(Box::new(self.role_of(name).await?)),
         })
     }
 
@@ -169,11 +148,8 @@ impl Task<'_> {
         let mut subject = self.subject(action.of).await?;
         match action.verb {
             Verb::Put => {
-                let name = check_name("PolicyName", self.need("PolicyName")?, NAME_MAX)?;
-                let document = self.need("PolicyDocument")?;
-                Policy::parse(document, Kind::Identity).map_err(|bad| {
-                    errors::with_text("MalformedPolicyDocument", StatusCode::BAD_REQUEST, bad.to_string())
-                })?;
+                let name = check_name("PolicyName", self.need("PolicyName")?, POLICY_NAME_MAX)?;
+                let document = check_policy(self.need("PolicyDocument")?)?;
                 self.change(&subject, |policies| policies.put(name, document)).await?;
             }
             Verb::Delete => {
@@ -224,10 +200,10 @@ mod tests {
     #[test]
     fn actions_on_policies_are_told_apart() {
         for (action, expected) in [
-            ("PutUserPolicy", Some((Verb::Put, Of::User))),
-            ("ListGroupPolicies", Some((Verb::List, Of::Group))),
-            ("ListAttachedRolePolicies", Some((Verb::ListAttached, Of::Role))),
-            ("DetachUserPolicy", Some((Verb::Detach, Of::User))),
+            ("PutUserPolicy", Some((Verb::Put, Holder::User))),
+            ("ListGroupPolicies", Some((Verb::List, Holder::Group))),
+            ("ListAttachedRolePolicies", Some((Verb::ListAttached, Holder::Role))),
+            ("DetachUserPolicy", Some((Verb::Detach, Holder::User))),
             ("ListPolicies", None),
             ("GetPolicy", None),
             ("PutBucketPolicy", None),

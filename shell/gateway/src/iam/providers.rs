@@ -58,7 +58,7 @@ impl Task<'_> {
         check_thumbprints(&thumbprints)?;
         let providers = &self.iam.users.providers;
         if providers.urls(&self.account.id).await.map_err(failed)?.len() >= PROVIDERS_MAX {
-            return Err(too_many("OpenIdConnectProvidersPerAccount", PROVIDERS_MAX as i32));
+            return Err(too_many("OpenIdConnectProvidersPerAccount", PROVIDERS_MAX));
         }
         let provider = Provider {
             account: self.account.id.clone(),

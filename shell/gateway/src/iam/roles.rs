@@ -1,22 +1,18 @@
 //! Roles of an account.
 
 use super::page::Page;
-use super::{Fault, Task, check_name, check_path, conflict, exists, failed, no_such_entity, time, too_many};
-use crate::errors;
+use super::{Fault, Task, conflict, exists, failed, no_such_entity, time};
+use crate::limits::{
+    ROLE_NAME_MAX, SESSION_DEFAULT, check_name, check_path, check_session, check_trust, too_many,
+};
 use crate::listing::percent_encode;
 use crate::query::invalid;
 use crate::query::xml::Xml;
 use crate::sessions::{Role, role_key};
 use crate::store::now;
-use hyper::StatusCode;
 use nacre_s3::iam::is_within;
-use nacre_s3::policy::{Kind, Policy};
 use s3s::S3Result;
 
-const NAME_MAX: usize = 64;
-const SESSION_DEFAULT: u32 = 3600;
-/// The limits of a session's length, in seconds.
-const SESSION_RANGE: std::ops::RangeInclusive<u32> = 3600..=43_200;
 const DESCRIPTION_MAX: usize = 1000;
 
 fn show(role: &Role) -> Xml {
@@ -31,17 +27,10 @@ fn show(role: &Role) -> Xml {
     if role.description.is_empty() { shown } else { shown.with("Description", &role.description) }
 }
 
-fn check_trust(document: &str) -> S3Result<&str> {
-    Policy::parse(document, Kind::Trust).map_err(|bad| {
-        errors::with_text("MalformedPolicyDocument", StatusCode::BAD_REQUEST, bad.to_string())
-    })?;
-    Ok(document)
-}
-
 impl Task<'_> {
     /// A role of the account, of which the sender may do what it asks for.
     pub(super) async fn role_of(&self, name: &str) -> S3Result<Role> {
-        let found = match check_name("RoleName", name, NAME_MAX) {
+        let found = match check_name("RoleName", name, ROLE_NAME_MAX) {
             Ok(name) => self.iam.users.sessions.role(&role_key(&self.account.id, name)).await?,
             Err(_) => None,
         };
@@ -84,16 +73,11 @@ impl Task<'_> {
     }
 
     fn max_session(&self) -> S3Result<Option<u32>> {
-        match self.call.form.number("MaxSessionDuration")? {
-            Some(seconds) if !SESSION_RANGE.contains(&seconds) => {
-                Err(invalid("MaxSessionDuration is from 3600 to 43200 seconds"))
-            }
-            seconds => Ok(seconds),
-        }
+        self.call.form.number("MaxSessionDuration")?.map(check_session).transpose()
     }
 
     pub(super) async fn create_role(&self) -> S3Result<Xml> {
-        let name = check_name("RoleName", self.need("RoleName")?, NAME_MAX)?;
+        let name = check_name("RoleName", self.need("RoleName")?, ROLE_NAME_MAX)?;
         let path = check_path(self.call.form.get("Path").unwrap_or("/"))?;
         self.allow(&format!("role{path}{name}"))?;
         let trust = check_trust(self.need("AssumeRolePolicyDocument")?)?;
@@ -159,6 +143,6 @@ impl Task<'_> {
         if !role.policies.is_empty() || !role.attached.is_empty() {
             return Err(conflict("Cannot delete entity, must remove policies first."));
         }
-        self.iam.users.sessions.remove_role(&role.key()).await.map_err(failed)
+        self.iam.users.sessions.remove_role(&role).await.map_err(failed)
     }
 }

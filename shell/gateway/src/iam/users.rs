@@ -5,7 +5,7 @@ use super::{
     Fault, Task, check_name, check_path, conflict, exists, failed, no_such_entity, time, too_many,
     user_resource,
 };
-use crate::members::Kind;
+use crate::members::{Kind, Made};
 use crate::query::xml::Xml;
 use crate::store::now;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -32,11 +32,11 @@ impl Task<'_> {
         let accounts = self.iam.accounts();
         let id = accounts.member_id(&self.account.id, Kind::User, name).await.map_err(failed)?;
         let found = match id {
-            Some(id) => accounts.user(&id).await.map_err(failed)?.map(|found| found.user),
+            Some(id) => accounts.user(&id).await.map_err(failed)?,
             None => None,
         };
         let found = found.filter(|user| user.member.account == self.account.id);
-        // Whether there is a user is told to those who may ask for it.
+        // Whether there is a user is told to senders that may ask for it.
         match &found {
             Some(user) => self.allow(&user_resource(user))?,
             None => self.allow(&format!("user/{name}"))?,
@@ -84,15 +84,8 @@ impl Task<'_> {
             created: now(),
             ..Member::default()
         };
-        let user = User { id: id.clone(), display_name: name.to_owned(), member, ..User::default() };
-        if !accounts.claim(&account.id, Kind::User, name, &id).await.map_err(failed)? {
-            return Err(exists("User", name));
-        }
-        accounts.create(&user).await.map_err(failed)?;
-        // Before there was the record, another request may have taken the name.
-        let named = accounts.member_id(&account.id, Kind::User, name).await.map_err(failed)?;
-        if named.as_deref() != Some(&id) {
-            accounts.remove(&id).await.map_err(failed)?;
+        let user = User { id, display_name: name.to_owned(), member, ..User::default() };
+        if accounts.create(&user).await.map_err(failed)? != Made::Done {
             return Err(exists("User", name));
         }
         Ok(Xml::new().within("User", &self.show_user(&user)))
@@ -109,7 +102,7 @@ impl Task<'_> {
         let members = accounts.members(&self.account.id, Kind::User).await.map_err(failed)?;
         let read = async |(_, id): (String, String)| accounts.user(&id).await.map_err(failed);
         let found: Vec<_> = stream::iter(members).map(read).buffered(READS_MAX).try_collect().await?;
-        Ok(found.into_iter().flatten().map(|found| found.user).collect())
+        Ok(found.into_iter().flatten().collect())
     }
 
     pub(super) async fn list_users(&self) -> S3Result<Xml> {
@@ -129,20 +122,15 @@ impl Task<'_> {
         let name = form.get("NewUserName").unwrap_or(&user.display_name);
         let name = check_name("NewUserName", name, NAME_MAX)?;
         self.allow(&format!("user{path}{name}"))?;
-        let accounts = self.iam.accounts();
-        if !accounts.claim(account, Kind::User, name, &user.id).await.map_err(failed)? {
-            return Err(exists("User", name));
-        }
         let set = |user: &mut User| {
             user.display_name = name.to_owned();
             user.member.path = path.to_owned();
             Ok(())
         };
-        self.change_user(&user, set).await?;
-        if !name.eq_ignore_ascii_case(&user.display_name) {
-            accounts.release(account, Kind::User, &user.display_name, &user.id).await.map_err(failed)?;
-        }
-        Ok(())
+        let change = async { self.change_user(&user, set).await.map_err(Fault) };
+        let names = (user.display_name.as_str(), name);
+        let renamed = self.iam.accounts().rename(account, Kind::User, &user.id, names, change).await;
+        renamed.map_err(|fault| fault.0)?.ok_or_else(|| exists("User", name))
     }
 
     pub(super) async fn delete_user(&self) -> S3Result<()> {
@@ -157,8 +145,6 @@ impl Task<'_> {
         if let Some((_, what)) = has.iter().find(|(has, _)| *has) {
             return Err(conflict(&format!("Cannot delete entity, must remove {what} first.")));
         }
-        let accounts = self.iam.accounts();
-        accounts.remove(&user.id).await.map_err(failed)?;
-        accounts.release(&self.account.id, Kind::User, &user.display_name, &user.id).await.map_err(failed)
+        self.iam.accounts().remove(&user).await.map_err(failed)
     }
 }

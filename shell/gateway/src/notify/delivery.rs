@@ -5,7 +5,7 @@
 //! when the endpoint has taken it, so that it is sent at least once.
 
 use super::topics;
-use super::webhook::{Connection, Endpoint};
+use super::webhook::{Endpoint, Webhook, Webhooks};
 use crate::buckets::{Buckets, OpenBucket};
 use crate::lease;
 use crate::store::{Pools, Store, now};
@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use nacre_base::Name;
-use nacre_s3::{Answer, Ask, LeafName, NoticeItem, NoticesOf, Topic, setting};
+use nacre_s3::{Answer, Ask, LeafName, NoticeItem, NoticesOf, Paused, Topic, setting};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -40,6 +40,15 @@ const PAUSED_MAX: usize = 10_000;
 /// A change that was noted: its bucket and its key.
 type Nudge = (OpenBucket, Bytes);
 
+/// What came of one search.
+#[derive(Default)]
+struct Sent {
+    /// Of objects whose notices do not wait any more.
+    keys: Vec<Bytes>,
+    /// There may be more notices.
+    is_full: bool,
+}
+
 /// Sends notices.
 pub struct Notifier {
     store: Arc<Store>,
@@ -49,14 +58,16 @@ pub struct Notifier {
     nudged: tokio::sync::Mutex<mpsc::Receiver<Nudge>>,
     /// Topics that failed, and until when nothing is sent to them.
     paused: Mutex<BTreeMap<String, u64>>,
+    webhooks: Webhooks,
 }
 
 impl Notifier {
     /// Has nothing to send yet.
-    pub fn new(store: Arc<Store>, buckets: Arc<Buckets>, region: &str) -> Notifier {
+    pub fn new(store: Arc<Store>, buckets: Arc<Buckets>, region: &str) -> Result<Notifier> {
         let (nudges, nudged) = mpsc::channel(NUDGES_MAX);
         let nudged = tokio::sync::Mutex::new(nudged);
-        Notifier { store, buckets, region: region.to_owned(), nudges, nudged, paused: Mutex::default() }
+        let (region, paused) = (region.to_owned(), Mutex::default());
+        Ok(Notifier { store, buckets, region, nudges, nudged, paused, webhooks: Webhooks::new()? })
     }
 
     /// A change of a key was noted.
@@ -79,8 +90,8 @@ impl Notifier {
                 if seen.contains(&(bucket.record.id.clone(), key.clone())) {
                     continue;
                 }
-                match self.send_of(&bucket, NoticesOf::Own { key }).await {
-                    Ok(keys) => seen.extend(keys.into_iter().map(|key| (bucket.record.id.clone(), key))),
+                match self.send_of(&bucket, NoticesOf::Own { key, now: now() }).await {
+                    Ok(sent) => seen.extend(sent.keys.into_iter().map(|key| (bucket.record.id.clone(), key))),
                     Err(e) => tracing::warn!("notices of bucket {} wait: {e:#}", bucket.record.name),
                 }
             }
@@ -98,13 +109,16 @@ impl Notifier {
 
     async fn round(&self) -> Result<()> {
         let Some(pools) = self.store.find_pools().await? else { return Ok(()) };
+        if !self.holds_lease(pools).await? {
+            return Ok(());
+        }
         let (mut has_topics, mut buckets, mut names) = (false, Vec::new(), pools.meta.objects());
         while let Some(entry) = names.next().await? {
             let name = entry.name.to_string();
             has_topics |= topics::is_topic(&name);
             buckets.extend(name.strip_prefix("bucket.").map(str::to_owned));
         }
-        if !has_topics || !self.holds_lease(pools).await? {
+        if !has_topics {
             return Ok(());
         }
         for name in buckets {
@@ -112,15 +126,18 @@ impl Notifier {
             if !bucket.config.others.contains_key(setting::NOTICES) {
                 continue;
             }
-            // One bucket that cannot be read does not keep those of others.
             loop {
                 match self.send_of(&bucket, NoticesOf::Due { now: now() }).await {
-                    Ok(sent) if sent.len() < BATCH => break,
+                    Ok(sent) if !sent.is_full => break,
                     Ok(_) => {}
+                    // One bucket that cannot be read does not keep those of others.
                     Err(e) => {
                         tracing::warn!("notices of bucket {name} wait: {e:#}");
                         break;
                     }
+                }
+                if !self.holds_lease(pools).await? {
+                    return Ok(());
                 }
             }
             if !self.holds_lease(pools).await? {
@@ -134,79 +151,91 @@ impl Notifier {
         lease::hold(&self.store, pools, LEASE).await
     }
 
-    /// Sends notices of a bucket. Returns the keys of those that do not wait any more.
-    async fn send_of(&self, bucket: &OpenBucket, of: NoticesOf) -> Result<Vec<Bytes>> {
-        let Answer::Notices(items) = bucket.index.ask(Ask::Notices { of, max: BATCH }).await? else {
-            return Ok(Vec::new());
-        };
+    /// Sends notices of a bucket, but for topics that are paused.
+    async fn send_of(&self, bucket: &OpenBucket, of: NoticesOf) -> Result<Sent> {
+        let ask = Ask::Notices { of, max: BATCH, without: self.paused() };
+        let Answer::Notices(items) = bucket.index.ask(ask).await? else { return Ok(Sent::default()) };
+        let is_full = items.len() >= BATCH;
         let mut by_topic: BTreeMap<String, Vec<NoticeItem>> = BTreeMap::new();
         for item in items {
             by_topic.entry(item.notice.topic.clone()).or_default().push(item);
         }
         let all = stream::iter(by_topic).map(|(topic, items)| self.send_to(topic, items));
-        let done: Vec<Vec<NoticeItem>> = all.buffer_unordered(TOPICS_MAX).collect().await;
+        let results: Vec<Result<Vec<NoticeItem>>> = all.buffer_unordered(TOPICS_MAX).collect().await;
         let (mut keys, mut leaves) = (Vec::new(), BTreeMap::<LeafName, Vec<Name>>::new());
-        for NoticeItem { leaf, key, notice } in done.into_iter().flatten() {
-            keys.push(Bytes::from(notice.object.key.into_bytes()));
-            leaves.entry(leaf).or_default().push(key);
+        let mut failed = None;
+        for done in results {
+            for NoticeItem { leaf, key, notice } in done.unwrap_or_else(|e| {
+                failed = Some(e);
+                Vec::new()
+            }) {
+                keys.push(Bytes::from(notice.object.key.into_bytes()));
+                leaves.entry(leaf).or_default().push(key);
+            }
         }
         for (leaf, keys) in leaves {
             bucket.index.ask(Ask::ForgetGarbage { leaf, keys }).await?;
         }
-        Ok(keys)
+        failed.map_or(Ok(Sent { keys, is_full }), Err)
     }
 
     /// Sends notices to their topic, in order. Returns those that do not wait any more.
-    async fn send_to(&self, id: String, items: Vec<NoticeItem>) -> Vec<NoticeItem> {
-        let mut done = Vec::new();
-        if self.is_paused(&id) {
-            return done;
-        }
-        if let Err(e) = self.try_send_to(&id, items, &mut done).await {
-            tracing::warn!("notices for topic {id} wait: {e:#}");
-            self.pause(id);
-        }
-        done
-    }
-
-    async fn try_send_to(&self, id: &str, items: Vec<NoticeItem>, done: &mut Vec<NoticeItem>) -> Result<()> {
-        let topic = topics::read(&self.store, id).await?;
+    async fn send_to(&self, id: String, items: Vec<NoticeItem>) -> Result<Vec<NoticeItem>> {
+        let topic = topics::read(&self.store, &id).await?;
         let Some(topic) = topic.filter(|topic| !topic.endpoint.is_empty()) else {
             // There is nothing to send them to.
-            done.extend(items);
-            return Ok(());
+            return Ok(items);
         };
+        let (mut done, mut waiting) = (Vec::new(), VecDeque::from(items));
+        if !self.is_paused(&id)
+            && let Err(e) = self.try_send_to(&topic, &mut waiting, &mut done).await
+        {
+            tracing::warn!("notices for topic {id} wait: {e:#}");
+            self.pause(id.clone());
+        }
+        let oldest = now().saturating_sub(GIVEN_UP);
+        let before = done.len();
+        done.extend(waiting.into_iter().filter(|item| item.notice.time < oldest));
+        let given_up = done.len() - before;
+        if given_up > 0 {
+            tracing::warn!("{given_up} notices for topic {id} are given up after a day");
+        }
+        Ok(done)
+    }
+
+    async fn try_send_to(
+        &self,
+        topic: &Topic,
+        waiting: &mut VecDeque<NoticeItem>,
+        done: &mut Vec<NoticeItem>,
+    ) -> Result<()> {
         let mut connection = None;
-        for item in items {
-            let sent = self.send(&topic, &mut connection, &item).await;
-            let is_given_up = item.notice.time.saturating_add(GIVEN_UP) < now();
-            if let (Err(e), true) = (&sent, is_given_up) {
-                tracing::warn!("a notice for topic {id} is given up after a day: {e:#}");
-            }
-            if is_given_up || sent.is_ok() {
-                done.push(item);
-            }
-            sent?;
+        while let Some(item) = waiting.front() {
+            self.send(topic, &mut connection, item).await?;
+            done.extend(waiting.pop_front());
         }
         Ok(())
     }
 
-    async fn send(
-        &self,
-        topic: &Topic,
-        connection: &mut Option<Connection>,
-        item: &NoticeItem,
-    ) -> Result<()> {
+    async fn send(&self, topic: &Topic, connection: &mut Option<Webhook>, item: &NoticeItem) -> Result<()> {
         let connected = match connection {
             Some(connection) => connection,
             None => {
                 let endpoint = Endpoint::parse(&topic.endpoint)?;
-                let new = endpoint.connect(topic.is_unverified).await;
+                let new = self.webhooks.connect(&endpoint, topic.is_unverified).await;
                 connection.insert(new.with_context(|| format!("cannot connect to {}", topic.endpoint))?)
             }
         };
         let records = json!({ "Records": [item.notice.record(&topic.opaque)] });
         connected.send(records.to_string()).await.with_context(|| format!("{} fails", topic.endpoint))
+    }
+
+    /// What searches leave out. Notices that waited for a day are found, to be given up.
+    fn paused(&self) -> Paused {
+        let now = now();
+        let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let topics = paused.iter().filter(|(_, until)| **until > now).map(|(id, _)| id.clone());
+        Paused { topics: topics.collect(), since: now.saturating_sub(GIVEN_UP) }
     }
 
     fn is_paused(&self, id: &str) -> bool {
@@ -217,8 +246,9 @@ impl Notifier {
     fn pause(&self, id: String) {
         let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
         paused.retain(|_, until| *until > now());
-        if paused.len() < PAUSED_MAX {
-            paused.insert(id, now() + PAUSE);
+        if paused.len() >= PAUSED_MAX {
+            paused.pop_first();
         }
+        paused.insert(id, now() + PAUSE);
     }
 }

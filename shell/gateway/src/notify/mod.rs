@@ -61,7 +61,7 @@ impl OpenBucket {
             Change::Delete(deletion) => deletion.key.clone(),
             _ => return self.index.ask(Ask::Change(change)).await,
         };
-        let operation = trace.as_ref().map(|trace| trace.facts().operation.clone()).unwrap_or_default();
+        let operation = trace.as_ref().map(|trace| trace.facts().step.clone()).unwrap_or_default();
         let source = trace
             .as_ref()
             .map(Trace::source)

@@ -1,20 +1,20 @@
 //! Topics: where users want to be told of changes. The actions of SNS that radosgw has.
 //!
-//! A topic is an object `topic.TENANT$NAME` of the meta namespace. Its owner alone can see, change and remove
+//! A topic is an object `topic.TENANT$NAME` of the meta namespace, and an object `topics.USER` has an omap
+//! with those of a user. Its owner alone can see, change and remove
 //! it, and set rules with it.
 
 use super::webhook::Endpoint;
 use crate::errors;
 use crate::query::xml::Xml;
 use crate::query::{Call, denied, no_such_action};
-use crate::store::{Store, read_record};
+use crate::records;
+use crate::store::Store;
 use hyper::StatusCode;
-use nacre_base::errno;
 use nacre_rados::Failure;
 use nacre_s3::Topic;
 use nacre_s3::policy::split_tenant;
-use nacre_wire::{from_slice, to_vec};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +28,20 @@ const TOPICS_MAX: usize = 100;
 const ATTRIBUTE_MAX: usize = 2048;
 /// Attributes of topics that mean something here. Those behind are taken for what they have to be.
 const ATTRIBUTES: [&str; 5] = ["push-endpoint", "OpaqueData", "verify-ssl", "persistent", "cloudevents"];
+
+fn record_name(id: &str) -> String {
+    format!("{PREFIX}{id}")
+}
+
+/// The list of a user's topics.
+fn list_name(user: &str) -> String {
+    format!("topics.{user}")
+}
+
+fn failed(failure: Failure) -> S3Error {
+    errors::of_failure(&failure)
+}
+
 /// Whether the object of this name has a topic.
 pub fn is_topic(name: &str) -> bool {
     name.starts_with(PREFIX)
@@ -35,13 +49,9 @@ pub fn is_topic(name: &str) -> bool {
 
 /// A topic; none if there is none with this id.
 pub async fn read(store: &Store, id: &str) -> S3Result<Option<Topic>> {
-    let found = async {
-        let Some(pools) = store.find_pools().await? else { return Ok(None) };
-        read_record(&pools.meta, format!("{PREFIX}{id}")).await
-    };
-    let record: Option<bytes::Bytes> =
-        found.await.map_err(|failure: Failure| errors::of_failure(&failure))?;
-    record.map(|record| from_slice(&record).map_err(errors::corrupt)).transpose()
+    let Some(pools) = store.find_pools().await.map_err(failed)? else { return Ok(None) };
+    let found = records::read(pools, &record_name(id)).await.map_err(failed)?;
+    Ok(found.map(|found| found.record))
 }
 
 /// Administers topics.
@@ -169,79 +179,89 @@ impl Topics {
         }
         let tenant = split_tenant(user).0.to_owned();
         let mut topic = Topic { name: name.to_owned(), tenant, owner: user.to_owned(), ..Topic::default() };
-        match read(&self.store, &topic.id()).await? {
-            Some(known) if known.owner != user => {
-                let message = "another user has a topic with this name";
-                return Err(errors::with_code("AuthorizationError", StatusCode::FORBIDDEN, message));
-            }
-            Some(_) => {}
-            None if self.topics_of(user).await?.len() >= TOPICS_MAX => {
-                return Err(errors::with_text(
-                    "TopicLimitExceeded",
-                    StatusCode::FORBIDDEN,
-                    format!("a user has at most {TOPICS_MAX} topics"),
-                ));
-            }
-            None => {}
-        }
         apply(&mut topic, attributes_of(form)?)?;
-        self.write(&topic, user).await?;
+        let known = read(&self.store, &topic.id()).await?;
+        if known.is_none() && self.topics_of(user).await?.len() >= TOPICS_MAX {
+            return Err(errors::with_text(
+                "TopicLimitExceeded",
+                StatusCode::FORBIDDEN,
+                format!("a user has at most {TOPICS_MAX} topics"),
+            ));
+        }
+        let pools = self.store.pools().await.map_err(failed)?;
+        let (list, record) = (list_name(user), record_name(&topic.id()));
+        let is_new = records::create_listed(pools, &list, &topic.id(), &record, &topic).await;
+        if !is_new.map_err(failed)? {
+            let replace = |known: &mut Topic| {
+                *known = topic.clone();
+                Ok(())
+            };
+            self.update(&topic.id(), user, replace).await.map_err(|error| match error.code().as_str() {
+                "NotFound" => {
+                    let message = "another user has a topic with this name";
+                    errors::with_code("AuthorizationError", StatusCode::FORBIDDEN, message)
+                }
+                _ => error,
+            })?;
+        }
         Ok(Xml::new().with("TopicArn", &topic.arn(&self.region)))
     }
 
     async fn set(&self, form: &BTreeMap<String, String>, user: &str) -> S3Result<()> {
-        let mut topic = self.own(form, user).await?;
+        let topic = self.own(form, user).await?;
         let get = |name: &str| form.get(name).cloned().unwrap_or_default();
         let form = BTreeMap::from([
             ("Attributes.entry.1.key".to_owned(), get("AttributeName")),
             ("Attributes.entry.1.value".to_owned(), get("AttributeValue")),
         ]);
-        apply(&mut topic, attributes_of(&form)?)?;
-        self.write(&topic, user).await
+        let attributes = attributes_of(&form)?;
+        self.update(&topic.id(), user, |topic| apply(topic, attributes.clone())).await
     }
 
-    /// Makes or replaces a topic. The owner is compared: two users may make one of the same name at the same
-    /// time.
-    async fn write(&self, topic: &Topic, user: &str) -> S3Result<()> {
-        let failed = |failure: Failure| errors::of_failure(&failure);
+    /// Changes a topic of a user.
+    async fn update(
+        &self,
+        id: &str,
+        user: &str,
+        change: impl Fn(&mut Topic) -> S3Result<()>,
+    ) -> S3Result<()> {
         let pools = self.store.pools().await.map_err(failed)?;
-        let object = || pools.meta.object(format!("{PREFIX}{}", topic.id()));
-        let make = object().create(true).set_xattr("owner", user.to_owned()).write_full(to_vec(topic));
-        match pools.meta.run(make).await {
-            Err(failure) if failure.errno == errno::EEXIST => {}
-            result => return result.map(drop).map_err(failed),
-        }
-        let same = object().compare_xattr("owner", nacre_rados::Compare::Equal, user.to_owned());
-        match pools.meta.run(same.write_full(to_vec(topic))).await {
-            Err(failure) if failure.errno == errno::ECANCELED || failure.is_not_found() => {
-                Err(s3_error!(OperationAborted, "The topic was changed at the same time. Please try again."))
+        let change = |topic: &mut Topic| {
+            let mut changed = topic.clone();
+            let is_own = topic.owner == user;
+            let result = if is_own { change(&mut changed) } else { Err(not_found()) };
+            if result.is_ok() {
+                *topic = changed;
             }
-            result => result.map(drop).map_err(failed),
-        }
+            Ok::<_, Failure>(result)
+        };
+        let updated = records::update(pools, &record_name(id), change).await.map_err(failed)?;
+        updated.ok_or_else(not_found)?.1
     }
 
     async fn delete(&self, form: &BTreeMap<String, String>, user: &str) -> S3Result<()> {
-        let topic = match self.own(form, user).await {
-            // As with SNS, what does not exist is deleted.
-            Err(error) if error.code().as_str() == "NotFound" => return Ok(()),
-            topic => topic?,
-        };
-        let failed = |failure: Failure| errors::of_failure(&failure);
-        let pools = self.store.pools().await.map_err(failed)?;
-        match pools.meta.remove(format!("{PREFIX}{}", topic.id())).await {
-            Err(failure) if !failure.is_not_found() => Err(failed(failure)),
-            _ => Ok(()),
+        loop {
+            let topic = match self.own(form, user).await {
+                // As with SNS, what does not exist is deleted.
+                Err(error) if error.code().as_str() == "NotFound" => return Ok(()),
+                topic => topic?,
+            };
+            let (pools, name) = (self.store.pools().await.map_err(failed)?, record_name(&topic.id()));
+            let Some(seen) = records::read::<Topic>(pools, &name).await.map_err(failed)? else {
+                return Ok(());
+            };
+            let is_own = seen.record.owner == user;
+            if is_own && records::remove(pools, &name, &seen).await.map_err(failed)? {
+                return records::unlist(pools, &list_name(user), &topic.id()).await.map_err(failed);
+            }
         }
     }
 
     async fn topics_of(&self, user: &str) -> S3Result<Vec<Topic>> {
-        let failed = |failure: Failure| errors::of_failure(&failure);
         let Some(pools) = self.store.find_pools().await.map_err(failed)? else { return Ok(Vec::new()) };
-        let (mut topics, mut names) = (Vec::new(), pools.meta.objects());
-        while let Some(entry) = names.next().await.map_err(failed)? {
-            let name = entry.name.to_string();
-            let Some(id) = name.strip_prefix(PREFIX) else { continue };
-            topics.extend(read(&self.store, id).await?.filter(|topic| topic.owner == user));
+        let mut topics = Vec::new();
+        for id in records::listed(pools, &list_name(user)).await.map_err(failed)? {
+            topics.extend(read(&self.store, &id).await?.filter(|topic| topic.owner == user));
         }
         topics.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(topics)

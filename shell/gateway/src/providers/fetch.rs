@@ -1,7 +1,7 @@
 //! Small documents over HTTPS, from servers known by the authority of their certificate or by a thumbprint.
 
+use crate::checksums::hex;
 use crate::outbound::{Outbound, roots_of_system};
-use crate::query::signature::hex;
 use ::ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;

@@ -1,6 +1,7 @@
-//! Identity providers of accounts: who signs the tokens of web identities, and the keys for them.
+//! Identity providers of accounts, which sign the tokens of web identities, and their keys.
 //!
-//! The meta namespace has an object `provider.ACCOUNT$HOST/PATH` for each. `tokens` checks tokens, `fetch`
+//! The meta namespace has an object `provider.ACCOUNT$HOST/PATH` for each, and an object
+//! `providers.ACCOUNT` whose omap lists those of an account. `tokens` checks tokens, `fetch`
 //! gets a provider's keys over HTTPS.
 
 mod fetch;
@@ -61,6 +62,11 @@ fn record_name(account: &str, url: &str) -> String {
     format!("provider.{account}${url}")
 }
 
+/// The list of an account's providers.
+fn list_name(account: &str) -> String {
+    format!("providers.{account}")
+}
+
 /// Host and path of a provider's URL as records have it; none if it is none.
 pub fn bare_url(url: &str) -> Option<&str> {
     let bare = url.strip_prefix(SCHEME)?.trim_end_matches('/');
@@ -70,11 +76,30 @@ pub fn bare_url(url: &str) -> Option<&str> {
     (bare.len() <= 255 && !host.is_empty() && !is_reserved && bare.chars().all(is_good)).then_some(bare)
 }
 
-/// Keys that were fetched; none if that failed.
+/// What is known of a provider's keys.
 #[derive(Clone)]
 struct Known {
-    keys: Option<Arc<KeySet>>,
-    since: Instant,
+    /// The last keys that were fetched, and when that began.
+    fetched: Option<(Arc<KeySet>, Instant)>,
+    /// When they were last asked for.
+    asked: Instant,
+}
+
+impl Known {
+    /// Keys that may still be used.
+    fn keys(&self) -> Option<&Arc<KeySet>> {
+        self.fetched.as_ref().filter(|(_, since)| since.elapsed() < FRESH).map(|(keys, _)| keys)
+    }
+    /// Whether there is no need to ask for the key of a token.
+    fn suffices(&self, token: &str) -> bool {
+        let has_key = || self.keys().is_some_and(|keys| keys.has_key_of(token));
+        self.asked.elapsed() < AGAIN || has_key()
+    }
+    /// The same after the keys were asked for, which may have failed: good keys stay in use.
+    fn after(before: Option<Known>, keys: Option<KeySet>, asked: Instant) -> Known {
+        let fetched = keys.map(|keys| (Arc::new(keys), asked));
+        Known { fetched: fetched.or(before.and_then(|before| before.fetched)), asked }
+    }
 }
 
 /// Finds providers and their keys.
@@ -106,7 +131,9 @@ impl Providers {
 
     /// Makes a provider; false if there is one with its URL.
     pub async fn create(&self, provider: &Provider) -> Result<bool, Failure> {
-        records::create(self.accounts.store().pools().await?, &provider.record(), provider).await
+        let pools = self.accounts.store().pools().await?;
+        let list = list_name(&provider.account);
+        records::create_listed(pools, &list, &provider.url, &provider.record(), provider).await
     }
 
     /// Changes a provider; none if it is gone.
@@ -125,16 +152,15 @@ impl Providers {
     /// Removes a provider.
     pub async fn remove(&self, provider: &Provider) -> Result<(), Failure> {
         self.forget(provider);
-        match self.pools().await? {
-            Some(pools) => crate::accounts::ignore_missing(pools.meta.remove(provider.record()).await),
-            None => Ok(()),
-        }
+        let pools = self.accounts.store().pools().await?;
+        crate::accounts::ignore_missing(pools.meta.remove(provider.record()).await)?;
+        records::unlist(pools, &list_name(&provider.account), &provider.url).await
     }
 
     /// Hosts and paths of the providers of an account.
     pub async fn urls(&self, account: &str) -> Result<Vec<String>, Failure> {
         match self.pools().await? {
-            Some(pools) => records::names(pools, &record_name(account, "")).await,
+            Some(pools) => records::listed(pools, &list_name(account)).await,
             None => Ok(Vec::new()),
         }
     }
@@ -146,29 +172,23 @@ impl Providers {
     /// What a token says, if this provider signed it for one of its audiences, and it is good now.
     pub async fn check(&self, provider: &Provider, token: &str) -> S3Result<Claims> {
         let known = self.known.lock().expect("no code panics with it").get(&provider.record()).cloned();
-        let is_good = |known: &Known| {
-            let age = known.since.elapsed();
-            let has_key = || known.keys.as_ref().is_some_and(|keys| keys.has_key_of(token));
-            age < FRESH && (age < AGAIN || has_key())
-        };
-        let keys = match known.filter(is_good) {
-            Some(known) => known.keys,
-            None => {
-                let since = Instant::now();
+        let known = match known {
+            Some(known) if known.suffices(token) => known,
+            before => {
+                let asked = Instant::now();
                 let fetched = fetch_keys(provider).await.inspect_err(|why| {
                     tracing::warn!("the keys of the provider {} cannot be fetched: {why:#}", provider.url);
                 });
-                let keys = fetched.ok().map(Arc::new);
+                let known = Known::after(before, fetched.ok(), asked);
                 let mut all = self.known.lock().expect("no code panics with it");
                 if all.len() >= KNOWN_MAX {
                     all.clear();
                 }
-                all.insert(provider.record(), Known { keys: keys.clone(), since });
-                keys
+                all.insert(provider.record(), known.clone());
+                known
             }
         };
-        let keys = keys.ok_or_else(|| unreachable(provider))?;
-        keys.check(provider, token)
+        known.keys().ok_or_else(|| unreachable(provider))?.check(provider, token)
     }
 }
 
@@ -185,6 +205,25 @@ async fn fetch_keys(provider: &Provider) -> anyhow::Result<KeySet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn good_keys_stay_in_use_after_a_failed_fetch() {
+        let keys = || KeySet::parse(br#"{"keys":[]}"#).unwrap();
+        let before = |age: Duration| {
+            let since = Instant::now().checked_sub(age)?;
+            Some(Known::after(None, Some(keys()), since))
+        };
+        let now = Instant::now();
+        // It names a key `x`, signed with RS256.
+        let token = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.e30.AA";
+        if let (Some(good), Some(old)) = (before(AGAIN * 2), before(FRESH)) {
+            assert!(!good.suffices(token) && good.keys().is_some());
+            let after = Known::after(Some(good), None, now);
+            assert!(after.keys().is_some() && after.suffices(token));
+            assert!(Known::after(Some(old), None, now).keys().is_none());
+        }
+        assert!(Known::after(None, None, now).keys().is_none());
+    }
 
     #[test]
     fn urls_of_providers_are_https() {

@@ -1,7 +1,7 @@
 //! The fields of a form.
 
 use super::invalid;
-use crate::listing::percent_decode;
+use crate::listing::url_pairs;
 use s3s::S3Result;
 use std::collections::BTreeMap;
 
@@ -16,12 +16,7 @@ impl Form {
     /// From a body. Of a name that is there twice, the last value counts.
     pub fn parse(body: &[u8]) -> Form {
         let text = String::from_utf8_lossy(body);
-        let decode = |text: &str| {
-            let text = text.replace('+', " ");
-            percent_decode(&text).unwrap_or(text)
-        };
-        let pairs = text.split('&').filter_map(|pair| pair.split_once('=')).take(FIELDS_MAX);
-        Form(pairs.map(|(name, value)| (decode(name), decode(value))).collect())
+        Form(url_pairs(&text).take(FIELDS_MAX).collect())
     }
 
     /// A value that may be missing. One that is empty is missing.

@@ -1,7 +1,7 @@
 //! Interfaces whose requests are forms, sent by POST to `/`: the Security Token Service (`sts`), the IAM API
 //! (`iam`) and topics (`notify`).
 //!
-//! `signature` checks who sends a form, `form` reads it, `xml` writes answers. The version of its interface
+//! `signature` checks the sender of a form, `form` reads it, `xml` writes answers. The version of its interface
 //! in a form says which interface it is for.
 
 pub mod form;
@@ -13,6 +13,7 @@ use crate::errors;
 use crate::iam::Iam;
 use crate::notify::{self, Topics};
 use crate::sts;
+use crate::trace::Trace;
 use crate::users::{Auth, Identity, Users};
 use form::Form;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -98,6 +99,10 @@ impl QueryApi {
         peer: Option<Peer>,
     ) -> S3Result<Option<Xml>> {
         let identity = self.identify(headers, body).await?;
+        if let Some(trace) = Trace::current() {
+            let sender = identity.user.as_ref().or(identity.owner.as_ref());
+            trace.facts().sender = sender.map(|user| user.id.clone()).unwrap_or_default();
+        }
         let context = Head::new(headers, None).context(&identity, peer, &self.region);
         let call = Call { identity: &identity, form, context: &context };
         match form.get("Version") {

@@ -1,7 +1,9 @@
 //! Signatures of forms: version 4, in headers, over the whole body. `s3s` checks those of S3 only.
 
 use crate::access::basic_time;
+use crate::checksums::{hex, unhex};
 use crate::errors;
+use crate::signing::key_of_day;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use ring::digest::{SHA256, digest};
@@ -81,12 +83,7 @@ impl Signature {
         let _ = write!(request, "\n{names}\n{}", hex(digest(&SHA256, body).as_ref()));
         let hash = hex(digest(&SHA256, request.as_bytes()).as_ref());
         let message = format!("{ALGORITHM}\n{date}\n{}\n{hash}", self.scope);
-        let mut key = format!("AWS4{secret}").into_bytes();
-        for part in [day, region, service, "aws4_request"] {
-            let signed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes());
-            key = signed.as_ref().to_vec();
-        }
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let key = key_of_day(secret, day, region, service);
         hmac::verify(&key, message.as_bytes(), &self.signature).map_err(|_| wrong())
     }
 }
@@ -107,21 +104,6 @@ fn parse(text: &str) -> Option<Signature> {
 /// Without spaces around it, and with single ones within.
 fn normal(value: &str) -> String {
     value.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::buckets::OpenBucket;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hyper::{Method, StatusCode};
 use nacre_rados::Failure;
+use nacre_s3::iam::is_account_id;
 use nacre_s3::{Answer, Ask, Counters, User};
 use s3s::Body;
 use std::sync::Arc;
@@ -123,6 +124,10 @@ impl Swift {
     }
 
     async fn post_account(&self, call: &Call, account: &str) -> Result<Reply> {
+        if is_account_id(account) {
+            let why = "an account of several users has no metadata: set it on its containers";
+            return Err(Fault::new(StatusCode::FORBIDDEN, why));
+        }
         let changes = Changes::of(call, METADATA_OF_ACCOUNT, "x-remove-account-meta-");
         changes.check_quota()?;
         let mut too_large = false;
@@ -136,6 +141,7 @@ impl Swift {
             Ok::<(), Failure>(())
         };
         self.core.users.accounts.update(account, change).await?.ok_or_else(Fault::unauthorized)?;
+        self.core.users.forget();
         match too_large {
             true => Err(Fault::new(StatusCode::BAD_REQUEST, "the metadata is too large")),
             false => Ok(Reply::empty(StatusCode::NO_CONTENT)),

@@ -37,7 +37,7 @@ fn copy_name(key: &str, millis: u64) -> String {
 impl Swift {
     /// A request in the name of the owner of a bucket.
     async fn as_owner(&self, call: &Call, bucket: &OpenBucket) -> Result<Call> {
-        let owner = self.core.users.member(&bucket.record.owner, "").await;
+        let owner = self.core.users.owner(&bucket.record.owner).await;
         let owner = owner.map_err(|error| Fault::of(error, &call.identity))?;
         let identity = owner.ok_or_else(|| Fault::new(StatusCode::FORBIDDEN, "the account is gone"))?;
         let (headers, query) = (HeaderMap::new(), Vec::new());
@@ -63,7 +63,7 @@ impl Swift {
     /// Before an object is replaced: a copy of it goes to the archive of the container, if it has one.
     pub(super) async fn keep_version(&self, call: &Call, bucket: &OpenBucket, key: &str) -> Result<()> {
         let Some((archive, _)) = self.archive(call, bucket).await? else { return Ok(()) };
-        // Who may not write must not fill the archive.
+        // A sender that may not write must not fill the archive.
         self.authorize(call, "PutObject", &bucket.record.name, Some(key)).await?;
         let owner = self.as_owner(call, bucket).await?;
         self.copy_to(&owner, bucket, &archive, key).await.map(drop)

@@ -189,7 +189,7 @@ impl Swift {
         reply.set_time(bucket.record.created);
         let is_owner = call.identity.owner.as_ref().is_some_and(|user| user.id == bucket.record.owner);
         if is_owner {
-            // Others must not learn the keys of URLs, nor whom the owner lets in.
+            // Others must not learn the keys of URLs, nor which users the owner lets in.
             for (name, list) in
                 [("x-container-read", &container.read), ("x-container-write", &container.write)]
             {

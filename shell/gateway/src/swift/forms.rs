@@ -174,7 +174,7 @@ impl Swift {
         let bad = || refused("Invalid Signature");
         // That there is no such container is not told before the signature is checked.
         let bucket = self.container(call, call.container()).await.map_err(|_| bad())?;
-        let owner = self.core.users.member(&bucket.record.owner, "").await;
+        let owner = self.core.users.owner(&bucket.record.owner).await;
         let owner = owner.map_err(|_| bad())?.ok_or_else(bad)?;
         let keys = self.keys(call, &bucket, &owner)?;
         match is_signed(signature, &keys, &messages(call.uri.path(), fields)) {

@@ -262,6 +262,8 @@ fn info() -> Reply {
             "max_manifest_size": TEXT_MAX,
             "min_segment_size": 1,
         },
+        "versioned_writes": { "allowed_flags": ["x-versions-location", "x-history-location"] },
+        "object_versioning": {},
         "bulk_delete": { "max_deletes_per_request": bulk::DELETES_MAX },
         "tempurl": { "methods": temp_urls::METHODS, "allowed_digests": ["sha1", "sha256", "sha512"] },
         "formpost": { "allowed_digests": ["sha1", "sha256", "sha512"] },

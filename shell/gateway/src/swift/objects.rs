@@ -418,8 +418,8 @@ impl Swift {
 
     pub(super) async fn replace(&self, call: &Call, copy: CopyTo) -> Result<Reply> {
         let CopyTo { from, to, headers, metadata, class } = copy;
-        self.authorize(call, "GetObject", &from.0, Some(&from.1)).await?;
         let granted = self.authorize(call, "CopyObject", &to.0, Some(&to.1)).await?;
+        self.authorize(call, "GetObject", &from.0, Some(&from.1)).await?;
         let source = CopySource::Bucket { bucket: from.0.into(), key: from.1.into(), version_id: None };
         let input = CopyObjectInput::builder().bucket(to.0).key(to.1).copy_source(source);
         let replaces = MetadataDirective::from_static(MetadataDirective::REPLACE);

@@ -113,7 +113,7 @@ impl Swift {
         }
         // That there is no such container is not told before the signature is checked.
         let bucket = self.container(call, call.container()).await.map_err(|_| refused())?;
-        let owner = self.core.users.member(&bucket.record.owner, "").await;
+        let owner = self.core.users.owner(&bucket.record.owner).await;
         let owner = owner.map_err(|_| refused())?.ok_or_else(refused)?;
         let path = call.uri.path();
         let prefix = call.parameter("temp_url_prefix");

@@ -1,8 +1,7 @@
 //! Sign-in as Swift's tempauth has it: a user's or subuser's secret for a token.
 //!
-//! A token is encrypted with the gateways' key, and holds who it is for and until when. So every gateway
-//! knows those of the others, and none keeps any. What the user may do is looked up with each request: a user
-//! or a secret that is gone is gone at once.
+//! A token is encrypted with the gateways' key, and has its user and the time when it ends. So every gateway
+//! knows those of the others, and none keeps any. What the user may do is looked up every two seconds.
 
 use super::place::ACCOUNT;
 use super::reply::{Fault, Reply, Result};
@@ -62,10 +61,13 @@ impl Tokens {
         let until = now() + LIFE;
         let token = self.seal(user, subuser, until).await?;
         // It must not be good for what cannot be used.
-        self.identify(&token).await?;
+        let identity = self.identify(&token).await?;
         let url = base_url(headers, request.extensions().get::<Peer>().copied());
         let mut reply = Reply::empty(StatusCode::OK);
-        reply.set("x-storage-url", format!("{url}/swift/v1/{ACCOUNT}{}", percent_encode(user.as_bytes())));
+        reply.set(
+            "x-storage-url",
+            format!("{url}/swift/v1/{ACCOUNT}{}", percent_encode(identity.owner_id().as_bytes())),
+        );
         reply.set("x-auth-token-expires", (LIFE / 1000).to_string());
         reply.set("x-storage-token", &token);
         reply.set("x-auth-token", token);
