@@ -4,14 +4,13 @@ which has the role `member` there, and an access key with its secret; the user `
 
 import json
 import sys
-import urllib.error
 import urllib.request
 
 import swiftclient
-from swiftclient.exceptions import ClientException
 
 import s3_client
 from s3_client import code
+from swift_client import status
 
 gateway, keystone, made = sys.argv[1:]
 with open(made) as file:
@@ -32,15 +31,6 @@ def token(user, password):
     request = urllib.request.Request(f"{keystone}/v3/auth/tokens", body, headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.headers["X-Subject-Token"]
-
-
-def status(call, *arguments, **named):
-    """The status with which a call fails."""
-    try:
-        call(*arguments, **named)
-    except ClientException as e:
-        return e.http_status
-    raise AssertionError(f"{call} did not fail")
 
 
 def swift(token):

@@ -10,26 +10,17 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 
 import boto3
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from s3_client import client, code
+from s3_client import admin, client, code, commands, eventually
 
 program, folder = sys.argv[1:]
 endpoint = os.environ["AWS_ENDPOINT_URL"]
-
-
-def nacre(*words):
-    """The JSON that a command prints; none if it prints nothing."""
-    command = [program, "s3", *words, "--data", folder]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(out) if out else None
+nacre = commands(program, folder)
 
 
 def refused(*words):
@@ -44,22 +35,6 @@ def keys(user):
     return user["keys"][0]["access_key"], user["keys"][0]["secret_key"]
 
 
-def admin(method, path, by, **parameters):
-    """Status and JSON of a request of the Admin Ops API."""
-    parameters = {name.replace("_", "-"): value for name, value in parameters.items()}
-    # Signatures know a space as %20 only.
-    query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
-    request = AWSRequest(method=method, url=f"{endpoint}/admin/{path}?{query}")
-    S3SigV4Auth(Credentials(*by), "s3", "us-east-1").add_auth(request)
-    request = urllib.request.Request(request.url, method=method, headers=dict(request.headers))
-    try:
-        with urllib.request.urlopen(request) as answer:
-            body = answer.read()
-            return answer.status, json.loads(body) if body else None
-    except urllib.error.HTTPError as e:
-        return e.code, json.loads(e.read())
-
-
 def fetch(url, method="GET", **headers):
     """Status and body of a request without the client's help."""
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -68,14 +43,6 @@ def fetch(url, method="GET", **headers):
             return answer.status, answer.read()
     except urllib.error.HTTPError as e:
         return e.code, e.read()
-
-
-def eventually(check):
-    """Gateways use what they know of users and buckets for some seconds."""
-    end = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.2)
 
 
 anna = nacre("user", "create", "--uid", "anna", "--display-name", "Anna", "--email", "anna@example.com")

@@ -1,12 +1,21 @@
-"""What the scripts for S3 have in common: a client, and a look at failures.
+"""What the scripts for S3 have in common: a client, a look at failures, and administration.
 
 The environment has AWS_ENDPOINT_URL and the keys of a user.
 """
 
+import json
 import os
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import boto3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.client import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 
@@ -40,3 +49,39 @@ def empty(s3, bucket):
         for line in page.get("Versions", []) + page.get("DeleteMarkers", []):
             s3.delete_object(Bucket=bucket, Key=line["Key"], VersionId=line["VersionId"])
     s3.delete_bucket(Bucket=bucket)
+
+
+def commands(program, folder):
+    """What carries out a command: the JSON that `nacre s3` prints; none if it prints nothing."""
+
+    def nacre(*words):
+        command = [program, "s3", *words, "--data", folder]
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        return json.loads(out) if out else None
+
+    return nacre
+
+
+def admin(method, path, by, endpoint=None, **parameters):
+    """Status and JSON of a request of the Admin Ops API, with an access key and its secret."""
+    parameters = {name.replace("_", "-"): value for name, value in parameters.items()}
+    # Signatures know a space as %20 only.
+    query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+    endpoint = endpoint or os.environ["AWS_ENDPOINT_URL"]
+    request = AWSRequest(method=method, url=f"{endpoint}/admin/{path}?{query}")
+    S3SigV4Auth(Credentials(*by), "s3", "us-east-1").add_auth(request)
+    request = urllib.request.Request(request.url, method=method, headers=dict(request.headers))
+    try:
+        with urllib.request.urlopen(request) as answer:
+            body = answer.read()
+            return answer.status, json.loads(body) if body else None
+    except urllib.error.HTTPError as e:
+        return e.code, json.loads(e.read())
+
+
+def eventually(check):
+    """Gateways use what they know of users and buckets for some seconds."""
+    end = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.1)

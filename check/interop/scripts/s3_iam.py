@@ -11,21 +11,16 @@ import sys
 import time
 
 import boto3
+import swiftclient
 from botocore.client import Config
 from botocore.exceptions import ClientError
 
-from s3_client import client, code, empty
+from s3_client import client, code, commands, empty, eventually
 
 program, folder = sys.argv[1:]
 endpoint = os.environ["AWS_ENDPOINT_URL"]
+nacre = commands(program, folder)
 FULL = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
-
-
-def nacre(*words):
-    """The JSON that a command prints; none if it prints nothing."""
-    command = [program, "s3", *words, "--data", folder]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(out) if out else None
 
 
 def service(name, keys, token=None):
@@ -39,14 +34,6 @@ def service(name, keys, token=None):
         aws_session_token=token,
         config=config,
     )
-
-
-def eventually(check):
-    """Gateways use what they know of users for some seconds."""
-    end = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
 
 
 def may(call, **arguments):
@@ -84,6 +71,19 @@ assert service("sts", boss).get_caller_identity()["Account"] == own
 admin = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 assert code(service("iam", admin).list_users) == "AccessDenied"
 assert code(service("iam", (boss[0], "wrong")).list_users) == "SignatureDoesNotMatch"
+
+# Over Swift, too: older versions are copied in the account's name.
+nacre("key", "create", "--uid", "boss", "--key-type", "swift", "--secret", "geheim")
+swift = swiftclient.Connection(f"{endpoint}/auth/v1.0", "boss", "geheim", retries=0)
+assert swift.get_auth()[0] == f"{endpoint}/swift/v1/AUTH_{own}"
+swift.put_container("older")
+swift.put_container("newer", {"X-Versions-Location": "older"})
+swift.put_object("newer", "o", b"one")
+swift.put_object("newer", "o", b"two")
+[copy] = swift.get_container("older")[1]
+assert swift.get_object("older", copy["name"])[1] == b"one", copy
+for bucket in "newer", "older":
+    empty(bosses, bucket)
 
 # Users, and what they may do: nothing, at first.
 anna = iam.create_user(UserName="Anna", Path="/staff/")["User"]

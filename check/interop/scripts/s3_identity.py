@@ -20,18 +20,12 @@ from botocore import UNSIGNED
 from botocore.client import Config
 from botocore.exceptions import ClientError
 
-from s3_client import client, code
+from s3_client import client, code, commands
 
 program, folder = sys.argv[1:]
 endpoint = os.environ["AWS_ENDPOINT_URL"]
 files = tempfile.TemporaryDirectory()
-
-
-def nacre(*words):
-    """The JSON that a command prints; none if it prints nothing."""
-    command = [program, "s3", *words, "--data", folder]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(out) if out else None
+nacre = commands(program, folder)
 
 
 def openssl(*words, data=None):

@@ -7,54 +7,20 @@ AWS_ENDPOINT_URL and the keys of a user.
 import http.server
 import json
 import os
-import subprocess
+import socket
 import sys
 import threading
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 
 import boto3
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from s3_client import client, code, empty
+from s3_client import admin, client, code, commands, empty, eventually
 
 program, folder, more, audit = sys.argv[1:]
 endpoint = os.environ["AWS_ENDPOINT_URL"]
-
-
-def nacre(*words):
-    """The JSON that a command prints; none if it prints nothing."""
-    command = [program, "s3", *words, "--data", folder]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(out) if out else None
-
-
-def admin(method, path, at=endpoint, **parameters):
-    """Status and JSON of a request of the Admin Ops API."""
-    parameters = {name.replace("_", "-"): value for name, value in parameters.items()}
-    query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
-    request = AWSRequest(method=method, url=f"{at}/admin/{path}?{query}")
-    S3SigV4Auth(Credentials("METER", "secret"), "s3", "us-east-1").add_auth(request)
-    request = urllib.request.Request(request.url, method=method, headers=dict(request.headers))
-    try:
-        with urllib.request.urlopen(request) as answer:
-            body = answer.read()
-            return answer.status, json.loads(body) if body else None
-    except urllib.error.HTTPError as e:
-        return e.code, json.loads(e.read())
-
-
-def eventually(check):
-    """Gateways use what they know of users and buckets for some seconds."""
-    end = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
+nacre = commands(program, folder)
+meter = ("METER", "secret")
 
 
 def failed(call):
@@ -84,12 +50,12 @@ slow.list_buckets()
 slow.list_buckets()
 assert code(slow.list_buckets) == "SlowDown"
 slow.put_object(Bucket="slows", Key="k", Body=b"12345")
-status, shown = admin("GET", "ratelimit", ratelimit_scope="user", uid="slow")
+status, shown = admin("GET", "ratelimit", meter, ratelimit_scope="user", uid="slow")
 assert (status, shown["user_ratelimit"]["max_read_ops"]) == (200, 2), shown
-assert admin("POST", "ratelimit", ratelimit_scope="user", uid="slow", enabled="false")[0] == 200
+assert admin("POST", "ratelimit", meter, ratelimit_scope="user", uid="slow", enabled="false")[0] == 200
 eventually(lambda: not failed(slow.list_buckets))
 limit = {"ratelimit_scope": "bucket", "bucket": "slows"}
-assert admin("POST", "ratelimit", max_write_ops=1, enabled="true", **limit)[0] == 200
+assert admin("POST", "ratelimit", meter, max_write_ops=1, enabled="true", **limit)[0] == 200
 slow.put_object(Bucket="slows", Key="k", Body=b"12345")
 assert code(slow.put_object, Bucket="slows", Key="k", Body=b"1") == "SlowDown"
 limit = ["--ratelimit-scope", "bucket", "--bucket", "slows"]
@@ -103,7 +69,7 @@ assert code(slow.get_object, Bucket="slows", Key="none") == "NoSuchKey"
 
 
 def usage():
-    status, shown = admin("GET", "usage", uid="slow")
+    status, shown = admin("GET", "usage", meter, uid="slow")
     assert status == 200, shown
     [summary] = shown["summary"] or [{"categories": []}]
     return shown["entries"], {line.pop("category"): line for line in summary["categories"]}
@@ -116,11 +82,18 @@ assert categories["put_obj"]["bytes_received"] >= 10, categories
 assert categories["get_obj"]["successful_ops"] == 1 and categories["get_obj"]["bytes_sent"] >= 5, categories
 assert categories["list_buckets"]["ops"] >= 3, categories
 assert {"slows", ""} == {line["bucket"] for line in entries[0]["buckets"]}, entries
+# What a client sent counts, also if it ends the connection before the answer.
+url = urllib.parse.urlsplit(slow.generate_presigned_url("put_object", {"Bucket": "slows", "Key": "left"}))
+head = f"PUT {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {1 << 20}\r\n\r\n"
+for _ in range(5):
+    with socket.create_connection((url.hostname, url.port)) as connection:
+        connection.sendall(head.encode() + bytes(1 << 20))
+eventually(lambda: usage()[1]["put_obj"]["bytes_received"] >= 5 << 20)
 shown = nacre("usage", "show", "--uid", "slow", "--bucket", "slows", "--categories", "get_obj")
 assert shown["summary"][0]["total"]["ops"] == 2, shown
 assert nacre("usage", "show", "--uid", "slow", "--end-date", "2020-01-01")["entries"] == []
-assert admin("DELETE", "usage")[0] == 400
-assert admin("DELETE", "usage", uid="slow")[0] == 200
+assert admin("DELETE", "usage", meter)[0] == 400
+assert admin("DELETE", "usage", meter, uid="slow")[0] == 200
 assert nacre("usage", "show", "--uid", "slow")["entries"] == []
 # What comes after that begins anew.
 slow.get_object(Bucket="slows", Key="k")["Body"].read()
@@ -207,7 +180,7 @@ bad = client("METER", "wrong", endpoint=more, retries={"max_attempts": 0})
 assert code(bad.list_buckets) == "SignatureDoesNotMatch"
 meter = client("METER", "secret", endpoint=more, retries={"max_attempts": 0})
 assert code(meter.get_object, Bucket="logged", Key="other") == "AccessDenied"
-assert admin("GET", "usage", at=more, uid="slow")[0] == 200
+assert admin("GET", "usage", meter, more, uid="slow")[0] == 200
 
 
 def audited():

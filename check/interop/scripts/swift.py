@@ -12,25 +12,16 @@ import urllib.parse
 import urllib.request
 
 import swiftclient
-from swiftclient.exceptions import ClientException
 from swiftclient.service import SwiftError, SwiftService, SwiftUploadObject
 
 import s3_client
+from swift_client import status
 
 endpoint, user, secret = sys.argv[1:]
 auth = f"{endpoint}/auth/v1.0"
 swift = swiftclient.Connection(auth, user, secret, retries=0)
 url, token = swift.get_auth()
 assert url == f"{endpoint}/swift/v1/AUTH_{user.split(':')[0]}", url
-
-
-def status(call, *arguments, **named):
-    """The status with which a call fails."""
-    try:
-        call(*arguments, **named)
-    except ClientException as e:
-        return e.http_status
-    raise AssertionError(f"{call} did not fail")
 
 
 def fetch(address, method="GET", body=None, **headers):
@@ -49,7 +40,8 @@ def sign_in():
     assert fetch(url)[0] == 401
     assert fetch(url, **{"X-Auth-Token": "AUTH_tkAAAA"})[0] == 401
     assert fetch(f"{endpoint}/swift/v1", **{"X-Auth-Token": token})[0] in (200, 204)
-    assert json.loads(fetch(f"{endpoint}/swift/info")[2])["swift"]
+    info = json.loads(fetch(f"{endpoint}/swift/info")[2])
+    assert info["swift"] and "x-history-location" in info["versioned_writes"]["allowed_flags"], info
     assert fetch(f"{endpoint}/swift/v1/AUTH_nobody", **{"X-Auth-Token": token})[0] == 403
 
 
