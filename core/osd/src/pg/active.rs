@@ -153,8 +153,8 @@ impl Pg {
         let Some(active) = self.active() else { return };
         if active.members.contains_key(&osd) {
             active.ops.resend(osd, ctx.out);
+            self.history.undo.told_to = Version::ZERO;
         }
-        self.history.undo.told_to = Version::ZERO;
         self.ask_gathers_again(ctx, Some(osd));
         self.scrub_opened(ctx, osd);
         self.recovery_opened(ctx, osd);

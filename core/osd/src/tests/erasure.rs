@@ -1,6 +1,7 @@
 //! Erasure-coded pools.
 
 use super::scrub::{listed, scrub};
+use super::undo::undo_copies;
 use super::world::{POOL, World};
 use super::{break_something, read, repair_everything, seeds, write};
 use bytes::Bytes;
@@ -26,13 +27,6 @@ pub(super) fn bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
 pub(super) fn content(w: &mut World, name: &str) -> Vec<u8> {
     w.run_ops(name, read()).ops[0].data.to_vec()
 }
-/// What is stored for undoing writes, on all disks.
-pub(super) fn undo_copies(w: &World) -> usize {
-    let is_undo = |id: &&StoredId| matches!(id, StoredId::Shard(ShardId(64..), _));
-    let running = w.nodes.iter().filter(|node| node.osd.is_some());
-    running.map(|node| node.view.records.keys().filter(is_undo).count()).sum()
-}
-
 #[test]
 fn objects_are_read_back_whole_and_with_any_shard_away() {
     let mut rng = Rng::new(7);
@@ -139,65 +133,6 @@ fn writes_while_a_member_is_away_reach_it_when_it_returns() {
 }
 
 #[test]
-fn what_only_some_members_have_is_taken_back() {
-    for seed in 0..6 {
-        let mut w = erasure(seed, 3, 2, 1, 1);
-        w.run_ops("o", vec![Op::WriteFull { data: vec![1; 12_000].into() }]);
-        w.run_for(Duration::from_secs(1));
-        // The disk of one member is slow: it never has what the others have.
-        w.slow_disk(seed as usize % 3, Duration::from_secs(50));
-        let written = w.submit("o", write_at(2000, vec![2; 9000]));
-        w.run_for(Duration::from_millis(20 + seed * 6));
-        assert!(!w.replies.contains_key(&written), "not all members have it");
-        (0..3).for_each(|node| w.kill(node));
-        (0..3).for_each(|node| w.start(node));
-        w.run_until("clean", World::all_clean);
-        assert_eq!(w.reply(written).result, 0);
-        let mut expected = vec![1; 12_000];
-        expected[2000..11_000].fill(2);
-        assert!(content(&mut w, "o") == expected);
-    }
-}
-
-#[test]
-fn a_small_write_copies_only_the_blocks_that_it_changes() {
-    let mut w = erasure(3, 3, 2, 1, 1);
-    w.run_ops("o", vec![Op::WriteFull { data: vec![1; 400 << 10].into() }]);
-    w.run_for(Duration::from_secs(1));
-    w.tally = Default::default();
-    w.run_ops("o", write_at(20_000, vec![2; 4096]));
-    // Of the data and of its parity. The third member only gets attributes.
-    assert_eq!((w.tally.copied_whole, &*w.tally.copied_blocks), (0, &[2, 2][..]));
-    w.tally = Default::default();
-    w.run_ops("o", write_at(0, vec![3; 400 << 10]));
-    assert_eq!((w.tally.copied_whole, &*w.tally.copied_blocks), (3, &[][..]));
-}
-
-#[test]
-fn nothing_is_kept_for_undo_once_all_members_have_it() {
-    let mut w = erasure(5, 3, 2, 1, 2);
-    for n in 0..30 {
-        w.run_ops(&format!("o{}", n % 5), write_at(n * 500, vec![n as u8 + 1; 700]));
-    }
-    w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
-}
-
-#[test]
-fn a_lost_session_does_not_leave_anything_for_undo() {
-    let mut w = erasure(5, 3, 2, 1, 1);
-    w.run_ops("o", write_at(0, vec![1; 700]));
-    w.run_ops("o", write_at(0, vec![2; 700]));
-    w.run_until("the primary keeps nothing, and told the others", |w| undo_copies(w) == 2);
-    let pg = w.map.pgs(POOL).next().unwrap();
-    let acting = w.map.pg_to_up_acting(pg).acting;
-    for other in &acting[1..] {
-        w.reset_between(acting[0].index(), other.index());
-    }
-    assert_eq!(undo_copies(&w), 2);
-    w.run_until("nothing is kept for undo", |w| undo_copies(w) == 0);
-}
-
-#[test]
 fn snapshots_keep_what_was() {
     let mut rng = Rng::new(9);
     let mut w = erasure(6, 4, 2, 2, 1);
@@ -243,7 +178,7 @@ fn a_shard_moves_to_another_osd_and_an_osd_keeps_its_shard() {
         w.run_until("clean", World::all_clean);
         w.run_for(Duration::from_secs(5));
         assert!(content(&mut w, "o") == data, "{placed:?}");
-        let acting = w.map.pg_to_up_acting(w.map.pgs(super::world::POOL).next().unwrap()).acting;
+        let acting = w.map.pg_to_up_acting(w.map.pgs(POOL).next().unwrap()).acting;
         let mut members: Vec<i32> = acting.iter().map(|osd| osd.0).collect();
         members.sort_unstable();
         let mut wanted = placed.to_vec();
@@ -267,7 +202,7 @@ fn a_shard_stays_until_another_osd_has_all_of_it() {
         };
         set_norecover(&mut w, true);
         let is_active = |w: &World| {
-            let pg = w.map.pgs(super::world::POOL).next().unwrap();
+            let pg = w.map.pgs(POOL).next().unwrap();
             w.records.get(&pg).is_some_and(|record| record.acting == w.map.pg_to_up_acting(pg).acting)
         };
         // osd.3 comes for osd.2, and gets nothing.
@@ -404,9 +339,9 @@ fn with_fast_read_what_comes_first_counts() {
     let mut w = erasure(16, 5, 3, 2, 1);
     let data = bytes(&mut rng, 50_000);
     w.run_ops("o", vec![Op::WriteFull { data: data.clone().into() }]);
-    let mut pool = w.map.pool(super::world::POOL).unwrap().clone();
+    let mut pool = w.map.pool(POOL).unwrap().clone();
     pool.fast_read = true;
-    w.change(|_, inc| drop(inc.new_pools.insert(super::world::POOL, pool.into())));
+    w.change(|_, inc| drop(inc.new_pools.insert(POOL, pool.into())));
     w.run_for(Duration::from_secs(1));
     for slow in [[0, 1], [1, 2], [0, 3], [3, 4]] {
         w.tally.slow_reads = slow.into_iter().map(|node| (node, Duration::from_secs(5))).collect();

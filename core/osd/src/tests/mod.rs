@@ -25,6 +25,7 @@ mod scrub;
 mod snaps;
 mod store;
 mod strays;
+mod undo;
 mod unreadable;
 mod watches;
 mod world;

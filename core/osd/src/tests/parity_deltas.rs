@@ -1,7 +1,8 @@
 //! Small overwrites of erasure-coded objects: what they cost, and what remains of them when only some members
 //! have them.
 
-use super::erasure::{bytes, content, erasure, undo_copies, write_at};
+use super::erasure::{bytes, content, erasure, write_at};
+use super::undo::undo_copies;
 use super::world::{POOL, World};
 use nacre_base::{OsdId, Rng, ShardId};
 use nacre_erasure::code::Code;

@@ -22,6 +22,8 @@ pub mod cluster_format {
     pub const FILE_SYSTEMS: u32 = 2;
     /// OSDs change parity by what changed in data (`Change::Xor`).
     pub const PARITY_DELTAS: u32 = 3;
+    /// Shards that OSDs keep for undoing a write may lack what the write does not change.
+    pub const PARTIAL_UNDO: u32 = 3;
     /// That of a new cluster.
     pub const NEWEST: u32 = PARITY_DELTAS;
 }

@@ -266,7 +266,7 @@ impl History {
     ) -> BTreeSet<ObjectId> {
         let RepOp { entry, metas, .. } = op;
         let mut changes = RecordChanges::new(self.pg);
-        self.save_undo(ctx.store, unapplied, entry, txn);
+        self.save_undo(ctx, unapplied, entry, txn);
         self.drop_undo(ctx.store, self.info.committed_to, txn);
         // What it overwrites was missing no longer than until now, and no metadata that comes along.
         let mut noted = match entry.reverted() {

@@ -51,6 +51,9 @@ impl Pg {
     }
     /// The same, on any member.
     pub fn drop_undo(&mut self, ctx: &mut Ctx<'_>, to: Version) {
+        if self.history.undo.is_dropped(to) {
+            return;
+        }
         let mut txn = Transaction::new();
         self.history.info.committed_to = self.history.info.committed_to.max(to);
         self.history.drop_undo(ctx.store, to, &mut txn);

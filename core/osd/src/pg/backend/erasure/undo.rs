@@ -8,17 +8,19 @@
 //! when. What the member lacked of the object then is an attribute of the copy.
 
 use crate::object_info::ObjectInfo;
+use crate::pg::Ctx;
 use crate::pg::history::History;
 use crate::pg::history::log_merge::LogMerger;
 use crate::pg::read_repair::BLOCK;
 use crate::pg::unapplied::Unapplied;
 use crate::snap_index;
+use bytes::Bytes;
 use nacre_base::{Name, ShardId, SnapId, Version};
 use nacre_machine::StoreView;
 use nacre_proto::messages::part::Stale;
 use nacre_proto::messages::peer::{EntryKind, LogEntry};
 use nacre_proto::transaction::{Change, StoredId, Transaction};
-use nacre_proto::types::ObjectId;
+use nacre_proto::types::{ObjectId, cluster_format};
 use nacre_wire::{from_slice, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +48,10 @@ impl UndoState {
     pub fn loaded(loaded_to: Version) -> UndoState {
         UndoState { loaded_to, ..UndoState::default() }
     }
+    /// There are no copies from before entries up to this one.
+    pub fn is_dropped(&self, to: Version) -> bool {
+        to <= self.dropped_to
+    }
 }
 
 /// The name of the copy of an object from before an entry.
@@ -69,14 +75,26 @@ fn replaced(entry: &LogEntry) -> impl Iterator<Item = &ObjectId> {
 /// have.
 type Rest = ((u64, Vec<(u32, u32)>), Vec<Name>);
 
+/// A copy that can be read.
+enum Saved {
+    Whole { info: Option<ObjectInfo>, lacking: Option<Stale> },
+    Part(PartialCopy),
+}
+
+struct PartialCopy {
+    rest: Rest,
+    attrs: BTreeMap<Name, Bytes>,
+    info: ObjectInfo,
+}
+
 /// Copies those blocks and attributes of an object that a transaction changes. None if all of it is to be
 /// copied: much of it changes, or the object does not only get other bytes and attributes.
 fn partial_copy(store: &dyn StoreView, object: &ObjectId, txn: &Transaction) -> Option<Vec<Change>> {
-    let from = StoredId::Object(object.clone());
-    let size = store.stat(&from).ok()??.size;
     if object.snap != SnapId::HEAD {
         return None;
     }
+    let from = StoredId::Object(object.clone());
+    let size = store.stat(&from).ok()??.size;
     let (mut blocks, mut names) = (Vec::new(), BTreeSet::new());
     let mut add = |from: u64, to: u64| {
         let (from, to) = (from / BLOCK, to.div_ceil(BLOCK));
@@ -121,24 +139,20 @@ fn partial_copy(store: &dyn StoreView, object: &ObjectId, txn: &Transaction) -> 
 impl History {
     /// Copies what an entry is about to change: the beginning of its transaction. What is `unapplied` the
     /// store does not show yet.
-    pub fn save_undo(
-        &self,
-        store: &dyn StoreView,
-        unapplied: &Unapplied,
-        entry: &LogEntry,
-        txn: &mut Transaction,
-    ) {
+    pub fn save_undo(&self, ctx: &Ctx<'_>, unapplied: &Unapplied, entry: &LogEntry, txn: &mut Transaction) {
         if !self.info.shard.is_some() {
             return;
         }
+        let may_be_partial = ctx.format >= cluster_format::PARTIAL_UNDO;
         let mut copies = Transaction::new();
         for object in replaced(entry) {
             let id = undo_id(self.info.shard, object, entry.version);
             let stale = self.missing.get(object);
             // What is missing comes later: of an object that lacks something, nothing stays as it is.
-            if stale.is_none()
+            if may_be_partial
+                && stale.is_none()
                 && !unapplied.contains(object)
-                && let Some(copy) = partial_copy(store, object, txn)
+                && let Some(copy) = partial_copy(ctx.store, object, txn)
             {
                 copy.into_iter().for_each(|change| copies.push(id.clone(), change));
                 continue;
@@ -162,7 +176,7 @@ impl History {
     /// Drops copies from before entries up to this one, which all members have.
     pub fn drop_undo(&mut self, store: &dyn StoreView, to: Version, txn: &mut Transaction) {
         let shard = self.info.shard;
-        if !shard.is_some() || to <= self.undo.dropped_to {
+        if !shard.is_some() || self.undo.is_dropped(to) {
             return;
         }
         let first = match self.undo.dropped_to {
@@ -206,30 +220,32 @@ impl LogMerger<'_> {
     }
 
     /// Takes back entries of which there are copies from before, newest first. Gives the others, oldest
-    /// first.
+    /// first, and with them what came before on the same objects: those are not as the copies expect.
     pub fn restore(&mut self, shard: ShardId, gone: Vec<LogEntry>) -> Vec<LogEntry> {
-        let mut left = Vec::new();
+        let (mut left, mut objects_left) = (Vec::new(), BTreeSet::new());
         for entry in gone.into_iter().rev() {
+            let is_note = entry.kind == EntryKind::Note;
             let copies: Vec<(ObjectId, StoredId)> = replaced(&entry)
                 .map(|object| (object.clone(), undo_id(shard, object, entry.version)))
                 .collect();
-            let is_here = |id: &StoredId| self.store().stat(id).is_ok_and(|stat| stat.is_some());
-            let is_usable = |(object, id): &(ObjectId, StoredId)| {
-                is_here(id) && (self.rest_of(id).is_none() || self.is_intact(object))
-            };
-            if entry.kind == EntryKind::Note || !copies.iter().all(is_usable) {
+            let saved = copies.iter().map(|(object, id)| self.saved(object, id)).collect::<Option<Vec<_>>>();
+            let is_left = is_note || entry.touched().any(|(object, ..)| objects_left.contains(object));
+            let Some(saved) = saved.filter(|_| !is_left) else {
+                let is_here = |id: &StoredId| self.store().stat(id).map_or(true, |stat| stat.is_some());
                 let unused: Vec<_> = copies.into_iter().map(|(_, id)| id).filter(is_here).collect();
                 unused.into_iter().for_each(|id| self.txn.push(id, Change::Remove));
+                let touched = entry.touched().filter(|_| !is_note);
+                objects_left.extend(touched.map(|(object, ..)| object.clone()));
                 left.push(entry);
                 continue;
-            }
+            };
             for (object, ..) in entry.touched().filter(|(.., prior)| *prior == Version::ZERO) {
                 self.remove(object);
             }
-            for (object, copy) in copies {
-                match self.rest_of(&copy) {
-                    Some(rest) => self.restore_part(&object, copy, rest),
-                    None => self.restore_one(&object, copy),
+            for ((object, copy), saved) in copies.into_iter().zip(saved) {
+                match saved {
+                    Saved::Part(part) => self.restore_part(&object, copy, part),
+                    Saved::Whole { info, lacking } => self.restore_whole(&object, copy, info, lacking),
                 }
             }
         }
@@ -237,16 +253,27 @@ impl LogMerger<'_> {
         left
     }
 
-    /// Of a partial copy, what it does not show.
-    fn rest_of(&self, copy: &StoredId) -> Option<Rest> {
-        from_slice(&self.store().attr(copy, REST).ok()??).ok()
+    /// What a copy has. None if it is not here, or does not suffice to restore the object.
+    fn saved(&self, object: &ObjectId, copy: &StoredId) -> Option<Saved> {
+        self.store().stat(copy).ok()??;
+        let mut attrs = self.store().attrs(copy).ok()?;
+        let info = attrs.get(crate::object_info::ATTR).map(|info| from_slice::<ObjectInfo>(info));
+        let info = info.transpose().ok()?;
+        match attrs.remove(REST) {
+            Some(rest) if self.is_intact(object) => {
+                Some(Saved::Part(PartialCopy { rest: from_slice(&rest).ok()?, attrs, info: info? }))
+            }
+            Some(_) => None,
+            None => {
+                let lacking = attrs.get(LACKING).map(|stale| from_slice::<Stale>(stale));
+                Some(Saved::Whole { info, lacking: lacking.transpose().ok()? })
+            }
+        }
     }
 
     /// Puts the blocks and attributes of a partial copy back.
-    fn restore_part(&mut self, object: &ObjectId, copy: StoredId, ((size, blocks), absent): Rest) {
-        let mut attrs = self.store().attrs(&copy).unwrap_or_default();
-        attrs.remove(REST);
-        let info = attrs.get(crate::object_info::ATTR).and_then(|info| from_slice::<ObjectInfo>(info).ok());
+    fn restore_part(&mut self, object: &ObjectId, copy: StoredId, part: PartialCopy) {
+        let PartialCopy { rest: ((size, blocks), absent), attrs, info } = part;
         for (start, end) in blocks {
             self.txn.push(object.clone(), Change::CloneBlocks { from: copy.clone(), blocks: start..end });
         }
@@ -254,13 +281,16 @@ impl LogMerger<'_> {
         self.txn.push(object.clone(), Change::SetAttrs(attrs));
         absent.into_iter().for_each(|name| self.txn.push(object.clone(), Change::RemoveAttr(name)));
         self.txn.push(copy, Change::Remove);
-        self.note_restored(object, info, None);
+        self.note_restored(object, Some(info), None);
     }
 
-    fn restore_one(&mut self, object: &ObjectId, copy: StoredId) {
-        let attr = |name| self.store().attr(&copy, name).ok().flatten();
-        let lacking = attr(LACKING).and_then(|stale| from_slice::<Stale>(&stale).ok());
-        let info = attr(crate::object_info::ATTR).and_then(|info| from_slice::<ObjectInfo>(&info).ok());
+    fn restore_whole(
+        &mut self,
+        object: &ObjectId,
+        copy: StoredId,
+        info: Option<ObjectInfo>,
+        lacking: Option<Stale>,
+    ) {
         self.remove(object);
         if lacking.is_some() {
             self.txn.push(copy.clone(), Change::RemoveAttr(Name::new(LACKING)));
