@@ -300,3 +300,37 @@ fn concurrent_reads_are_limited_by_memory() {
     assert!(most > may / 2 && most <= may + LEN as u64, "{most} bytes held, of {may}");
     assert!(w.nodes.iter().filter_map(|node| node.osd.as_ref()).all(|osd| osd.budget.replies.held() == 0));
 }
+
+#[test]
+fn request_that_reads_several_times_does_not_wait_for_memory_that_it_holds() {
+    for code in [None, Some((2, 1))] {
+        let mut w = World::new(6, 3, 3, 2, 4);
+        w.memory = 16 << 20;
+        if let Some((k, m)) = code {
+            w.make_erasure(k, m);
+        }
+        for osd in 0..3 {
+            w.kill(osd);
+            w.run_for(Duration::from_secs(2));
+            w.start(osd);
+            w.run_until("clean", World::all_clean);
+        }
+        // One has more than there is memory for replies, two of the others have.
+        let objects =
+            [("large", 3 << 20), ("a", 700 << 10), ("b", 700 << 10), ("c", 700 << 10), ("d", 700 << 10)];
+        for (name, len) in objects {
+            let data = vec![name.len() as u8; len].into();
+            assert_eq!(w.run_ops(name, vec![Op::WriteFull { data }]).result, 0);
+        }
+        let parts =
+            || vec![Op::Read(Extent::new(7, 0)), Op::Read(Extent::new(0, 4096)), Op::Read(Extent::new(1, 0))];
+        let asked: Vec<_> =
+            objects.iter().cycle().take(20).map(|(name, len)| (w.submit(name, parts()), *len)).collect();
+        for (tid, len) in asked {
+            let got: Vec<usize> = w.reply(tid).ops.iter().map(|op| op.data.len()).collect();
+            assert_eq!(got, [len - 7, 4096, len - 1], "{code:?}");
+        }
+        let osds = || w.nodes.iter().filter_map(|node| node.osd.as_ref());
+        assert!(osds().all(|osd| osd.budget.replies.held() == 0));
+    }
+}

@@ -120,13 +120,22 @@ struct Running {
     asked: (SnapId, Vec<(u64, u64)>),
     copying: Option<CopySource>,
     fetched: Fetched,
-    /// The memory for what is being fetched.
+    /// Bytes of all that it fetches.
+    needed: u64,
+    /// The memory for them.
     held: Option<Held>,
 }
 
 impl Running {
     fn new(op: Box<ClientOp>) -> Running {
-        Running { op, asked: Default::default(), copying: None, fetched: Fetched::default(), held: None }
+        Running {
+            op,
+            asked: Default::default(),
+            copying: None,
+            fetched: Fetched::default(),
+            needed: 0,
+            held: None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads of data for requests, as many at a time as there is memory for what they bring.
 
-use super::{ClientOps, Scope};
+use super::{ClientOps, Running, Scope};
 use crate::pg::backend::ReadPlan;
 use crate::pg::backend::erasure::job::{GatherRequest, Want};
 use crate::pg::{Ctx, PgEffect};
@@ -70,28 +70,47 @@ impl ClientOps {
             return None;
         }
         let running = self.running.get_mut(&read)?;
-        let bytes = extents.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
-        match ctx.budget.replies.take(pg.history.pg, running.op.conn, bytes, has_waited) {
-            Ok(held) => {
-                running.held = Some(held);
-                match pg.backend.plan_read(extents) {
-                    ReadPlan::Local(extents) => {
-                        ctx.out.push(PgEffect::Read {
-                            read,
-                            object: Box::new(object),
-                            extents,
-                            device: false,
-                        });
+        let bytes = running.count();
+        if running.held.as_ref().is_none_or(|held| held.bytes() < bytes) {
+            // What waits for memory holds none, or requests would wait for each other, and one for itself.
+            running.held = None;
+            match ctx.budget.replies.take(pg.history.pg, running.op.conn, bytes, has_waited) {
+                Ok(held) => running.held = Some(held),
+                Err(wait) => {
+                    running.drop_fetched();
+                    if wait == Wait::Memory {
+                        return Some((reply_lane(bytes), object));
                     }
-                    ReadPlan::Gather(extents) => {
-                        let want = Want::Object(extents);
-                        pg.pending.gathers.push(GatherRequest { read, object, want });
-                    }
+                    self.waiting_reads.waiting_for_client.push((read, object));
+                    return None;
                 }
             }
-            Err(Wait::Memory) => return Some((reply_lane(bytes), object)),
-            Err(Wait::Client) => self.waiting_reads.waiting_for_client.push((read, object)),
+        }
+        match pg.backend.plan_read(running.asked.1.clone()) {
+            ReadPlan::Local(extents) => {
+                ctx.out.push(PgEffect::Read { read, object: Box::new(object), extents, device: false });
+            }
+            ReadPlan::Gather(extents) => {
+                let want = Want::Object(extents);
+                pg.pending.gathers.push(GatherRequest { read, object, want });
+            }
         }
         None
+    }
+}
+
+impl Running {
+    /// Bytes of all that was fetched and is to be fetched.
+    fn count(&mut self) -> u64 {
+        let fetched = self.fetched.extents.iter().map(|(_, _, len, _)| *len);
+        let asked = self.asked.1.iter().map(|(_, len)| *len);
+        self.needed = self.needed.max(fetched.chain(asked).fold(0, u64::saturating_add));
+        self.needed
+    }
+    /// It is fetched again, with what is asked for now: at once what is of the same object.
+    fn drop_fetched(&mut self) {
+        let (of, asked) = &mut self.asked;
+        let fetched = std::mem::take(&mut self.fetched.extents).into_iter();
+        asked.extend(fetched.filter(|(snap, ..)| snap == of).map(|(_, offset, len, _)| (offset, len)));
     }
 }
