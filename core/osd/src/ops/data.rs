@@ -140,6 +140,7 @@ pub fn write_same(draft: &mut Draft<'_>, off: u64, len: u64, data: &Bytes) -> Op
     if data.is_empty() || !len.is_multiple_of(data.len() as u64) {
         return fail(EINVAL);
     }
+    draft.rules.check_write(draft, off)?;
     check_range(off, len)?;
     draft.write(off, data.repeat((len / data.len() as u64) as usize).into());
     ok()
@@ -168,9 +169,11 @@ pub fn truncate(draft: &mut Draft<'_>, size: u64, truncate_size: u64, truncate_s
 /// Never grows the object. What is zeroed up to its end is cut off.
 pub fn zero(draft: &mut Draft<'_>, off: u64, len: u64) -> OpResult {
     let beyond = draft.exists && (draft.size..OBJECT_SIZE_MAX).contains(&off);
-    if !(beyond && len <= OBJECT_SIZE_MAX) {
-        check_range(off, len)?;
+    if beyond && (1..=OBJECT_SIZE_MAX).contains(&len) {
+        return ok();
     }
+    draft.rules.check_overwrite()?;
+    check_range(off, len)?;
     if len == 0 || off >= draft.size {
         return ok();
     }

@@ -2,13 +2,13 @@
 //! or appended to, in whole stripes, unless the pool allows overwrites.
 
 use super::draft::Draft;
-use super::{OBJECT_SIZE_MAX, Stop, fail};
+use super::{Stop, fail};
 use nacre_base::errno::EOPNOTSUPP;
 use nacre_proto::maps::{Pool, pool_flags};
 use nacre_proto::types::Op;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 /// What operations of a pool may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolRules {
     no_omap: bool,
     /// Writes begin at the object's end, which is a multiple of this.
@@ -35,17 +35,9 @@ impl PoolRules {
             | Op::OmapRmKeyRange { .. } => self.check_omap(),
             Op::TmapPut { .. } | Op::TmapUp { .. } => self.check_omap(),
             Op::Write { extent, .. } => self.check_write(draft, extent.off),
-            // It is refused for another reason, or writes nothing.
-            Op::WriteSame { len, data, .. }
-                if data.is_empty() || len % data.len() as u64 != 0 || *len == 0 =>
-            {
-                Ok(())
-            }
-            Op::WriteSame { off, .. } => self.check_write(draft, *off),
             Op::Append { .. } => self.check_write(draft, draft.size),
-            // Behind the end there is nothing to do.
-            Op::Zero { off, len } if draft.exists && *off >= draft.size && is_small(*off, *len) => Ok(()),
-            Op::Zero { .. } | Op::Truncate { .. } => self.check_overwrite(),
+            Op::Truncate { .. } => self.check_overwrite(),
+            // `Zero` and `WriteSame` may have nothing to do, which is no overwrite.
             _ => Ok(()),
         }
     }
@@ -62,9 +54,4 @@ impl PoolRules {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether it is a range that an object may have.
-fn is_small(off: u64, len: u64) -> bool {
-    off < OBJECT_SIZE_MAX && (1..=OBJECT_SIZE_MAX).contains(&len)
 }

@@ -4,6 +4,7 @@
 use super::backend::erasure::view::WholeObjects;
 use super::history::History;
 use super::history::missing::Missing;
+use super::recovery::undecodable::undecodable;
 use super::{Ctx, Pg, Phase};
 use crate::object_info::ObjectInfo;
 use crate::ops::{Env, Fetched, FlaggedOp, ObjectChange, Outcome, PoolRules, Snaps, execute};
@@ -99,7 +100,7 @@ impl Pg {
     fn lost_part(&self, map: &OsdMap, object: &ObjectId, unfound: &Part) -> Part {
         let Phase::Active(active) = &self.phase else { return Part::default() };
         let Some(Stale { part, need, .. }) = self.history.missing.get(object) else {
-            return self.undecodable(active, object);
+            return undecodable((&self.backend, &self.interval), &self.history, &active.members, object);
         };
         let gives = |osd| map.is_up(osd) && !active.recovery.keeps_refusing(object, osd);
         let holders = active.holders(*need).filter(|(osd, _)| gives(*osd));

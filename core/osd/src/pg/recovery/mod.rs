@@ -10,7 +10,7 @@
 
 pub mod push;
 mod sources;
-mod undecodable;
+pub mod undecodable;
 
 use super::active::Member;
 use super::backend::Backend;

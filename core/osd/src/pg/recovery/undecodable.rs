@@ -2,11 +2,15 @@
 //! theirs, and too few shards are up to compute those: they are unfound as well.
 
 use super::{LOOKED_FOR_MAX, LOOKED_FOR_RETRY, Recovery, Scope};
-use crate::pg::active::Active;
-use crate::pg::{Ctx, Pg};
+use crate::pg::Ctx;
+use crate::pg::active::Member;
+use crate::pg::backend::Backend;
+use crate::pg::history::History;
+use crate::pg::interval::Interval;
+use nacre_base::OsdId;
 use nacre_proto::messages::part::Part;
 use nacre_proto::types::ObjectId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Recovery {
     /// Notes some of them, and others the next time. While something is recovered there is time for it later.
@@ -32,12 +36,7 @@ impl Recovery {
             objects.last().filter(|_| objects.len() == LOOKED_FOR_MAX).copied().cloned();
         let retry = ctx.now.mono + LOOKED_FOR_RETRY;
         for object in objects.into_iter().filter(|object| pg.history.missing.get(object).is_none()) {
-            let mut lost = Part::default();
-            for (osd, member) in pg.members.iter() {
-                let lacking = member.missing.part(object);
-                let has = pg.pushable(*osd, object, lacking.clone());
-                lost.data.add(&lacking.without(&has).data);
-            }
+            let lost = undecodable((pg.backend, pg.interval), pg.history, pg.members, object);
             match lost.data.is_empty() {
                 true => drop(self.unfound.remove(object)),
                 false => self.note_unfound(object.clone(), &lost, retry),
@@ -46,19 +45,20 @@ impl Recovery {
     }
 }
 
-impl Pg {
-    /// What members lack of an object that is here, and cannot be computed from the shards that are up.
-    pub(in crate::pg) fn undecodable(&self, active: &Active, object: &ObjectId) -> Part {
-        let mut lost = Part::default();
-        for (osd, member) in active.members.iter().filter(|(_, member)| member.missing.get(object).is_some())
-        {
-            let others = active.members.iter().map(|(osd, member)| (*osd, &member.missing));
-            let all = others.chain([(self.me, &self.history.missing)]);
-            let holders = all.map(|(osd, missing)| (self.interval.shard_of(osd), missing));
-            let lacking = Part { data: member.missing.part(object).data, ..Part::default() };
-            let shard = self.interval.shard_of(*osd);
-            lost.data.add(&self.backend.unavailable(lacking, object, holders, shard).data);
-        }
-        lost
+/// What members lack of an object that is here, and cannot be computed from the shards that are up.
+pub fn undecodable(
+    (backend, interval): (&Backend, &Interval),
+    history: &History,
+    members: &BTreeMap<OsdId, Member>,
+    object: &ObjectId,
+) -> Part {
+    let mut lost = Part::default();
+    for (osd, member) in members.iter().filter(|(_, member)| member.missing.get(object).is_some()) {
+        let others = members.iter().map(|(osd, member)| (*osd, &member.missing));
+        let all = others.chain([(history.me, &history.missing)]);
+        let holders = all.map(|(osd, missing)| (interval.shard_of(osd), missing));
+        let lacking = Part { data: member.missing.part(object).data, ..Part::default() };
+        lost.data.add(&backend.unavailable(lacking, object, holders, interval.shard_of(*osd)).data);
     }
+    lost
 }
