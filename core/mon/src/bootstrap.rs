@@ -1,6 +1,6 @@
 //! The beginning of a cluster.
 
-use crate::commands::PACIFIC_FEATURES;
+use crate::commands::{PACIFIC_FEATURES, erasure};
 use crate::mon::MonConfig;
 use crate::options;
 use crate::services::mgr::modules;
@@ -9,7 +9,6 @@ use nacre_base::{Epoch, Utime};
 use nacre_crush::CrushMap;
 use nacre_proto::maps::{MgrMap, MgrStandby, MonMap, OsdMap};
 use nacre_wire::to_vec;
-use std::collections::BTreeMap;
 
 pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     let fsid = config.fsid;
@@ -18,9 +17,8 @@ pub fn genesis(config: &MonConfig, now: Utime) -> Genesis {
     // 0 is the type of OSDs themselves: a cluster on one host.
     let failure_domain = options::value(None, &config.options, "osd_crush_chooseleaf_type").as_u64() as i32;
     let mut osdmap = OsdMap::new(fsid, now, CrushMap::fresh(failure_domain));
-    let default = [("k", "2"), ("m", "2"), ("plugin", "jerasure"), ("technique", "reed_sol_van")];
-    let profile: BTreeMap<_, _> = default.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    osdmap.erasure_code_profiles.insert("default".to_string(), profile);
+    let profile = options::value(None, &config.options, "osd_pool_default_erasure_code_profile").to_string();
+    osdmap.erasure_code_profiles.insert(erasure::DEFAULT.to_string(), erasure::parse_default(&profile).0);
     Genesis {
         monmap,
         osdmap: to_vec(&osdmap).into(),

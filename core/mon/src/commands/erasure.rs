@@ -20,7 +20,7 @@ pub const COMMANDS: &[Row] = &[
 ];
 
 /// The profile that commands take if they name none.
-const DEFAULT: &str = "default";
+pub const DEFAULT: &str = "default";
 
 fn ls(call: &mut Call<'_>) -> Outcome {
     let names: Vec<&String> = call.state.osdmap.map.erasure_code_profiles.keys().collect();
@@ -152,8 +152,11 @@ pub fn make_default(mon: &Mon, pending: &mut PendingTxn, name: &str) {
 
 /// Those of the option.
 fn default_settings(mon: &Mon) -> Settings {
-    let default = mon.option("osd_pool_default_erasure_code_profile").to_string();
-    default.split_whitespace().collect::<Vec<_>>().join(",").parse().unwrap_or_default()
+    parse_default(&mon.option("osd_pool_default_erasure_code_profile").to_string())
+}
+/// The default profile from the text of its option.
+pub fn parse_default(option: &str) -> Settings {
+    option.split_whitespace().collect::<Vec<_>>().join(",").parse().unwrap_or_default()
 }
 
 /// The names of the pools that use a profile.

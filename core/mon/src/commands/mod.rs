@@ -20,7 +20,7 @@ pub(crate) mod crash;
 mod crush;
 mod crush_tune;
 mod devices;
-mod erasure;
+pub mod erasure;
 mod fs;
 mod fs_show;
 mod fs_status;

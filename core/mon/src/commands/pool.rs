@@ -130,18 +130,17 @@ fn make_erasure(
     check_pgs_per_osd(mon.options(), &map, None, pg_num.into(), n)?;
     let implicit = if profile == "default" { "erasure-code" } else { &*wish.name };
     let named = wish.rule.as_deref().filter(|rule| !rule.is_empty());
-    let name = named.unwrap_or(implicit);
-    let rule = match map.crush.rule_by_name(name) {
-        Some(rule) => rule,
-        None if named.is_some() => {
-            return Err(refuse(errno::ENOENT, format!("specified rule {name} doesn't exist")));
-        }
-        None => {
-            let mut crush = map.crush.as_ref().clone();
-            let rule = erasure::add_rule(&mut crush, name, settings)?;
-            pending.edit_crush(crush);
-            rule
-        }
+    let rule = match named {
+        Some(name) => rule_named(&map.crush, name)?,
+        None => match map.crush.rule_by_name(implicit) {
+            Some(rule) => rule,
+            None => {
+                let mut crush = map.crush.as_ref().clone();
+                let rule = erasure::add_rule(&mut crush, implicit, settings)?;
+                pending.edit_crush(crush);
+                rule
+            }
+        },
     };
     check_rule(&pending.map().crush, rule, PoolKind::Erasure, n)?;
     let min_size = k + u64::min(1, (n - k).saturating_sub(1));
@@ -176,14 +175,15 @@ fn add(mon: &Mon, pending: &mut PendingTxn, wish: &Wish, mut pool: Pool, pgp_num
     });
 }
 
-/// The rule by name, or the one that new pools get.
+fn rule_named(crush: &CrushMap, name: &str) -> Result<u32, Refusal> {
+    let none = || refuse(errno::ENOENT, format!("specified rule {name} doesn't exist"));
+    crush.rule_by_name(name).ok_or_else(none)
+}
+
+/// The rule by name, or the one that new replicated pools get.
 fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> {
-    let none = |what: String| refuse(errno::ENOENT, what);
     let id = match name.filter(|name| !name.is_empty()) {
-        Some(name) => map
-            .crush
-            .rule_by_name(name)
-            .ok_or_else(|| none(format!("specified rule {name} doesn't exist")))?,
+        Some(name) => rule_named(&map.crush, name)?,
         None => {
             let chosen: Option<u32> = mon.option("osd_pool_default_crush_rule").to_string().parse().ok();
             let chosen = chosen.filter(|&id| map.crush.rule(id).is_some());
@@ -192,7 +192,7 @@ fn rule_for(mon: &Mon, map: &OsdMap, name: Option<&str>) -> Result<u8, Refusal> 
             };
             chosen
                 .or_else(first)
-                .ok_or_else(|| none("there is no CRUSH rule for replicated pools".to_string()))?
+                .ok_or_else(|| refuse(errno::ENOENT, "there is no CRUSH rule for replicated pools"))?
         }
     };
     Ok(id as u8)
