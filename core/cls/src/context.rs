@@ -11,6 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most memory for one listing; a longer one is refused, as the reply could not say where it was cut.
 const LISTING_BYTES_MAX: usize = 32 << 20;
 
+/// As much memory for one page of a listing that says where it was cut.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+/// A part of an omap.
+#[derive(Debug, Default)]
+pub struct Page {
+    pub pairs: Vec<(Name, Bytes)>,
+    pub more: bool,
+}
+
 /// The object of a call. Its size is as the operations before it in the same request left it, and this one so
 /// far; its bytes, attributes and omap are as they were stored before that request. So a method does not see
 /// what it wrote.
@@ -27,6 +37,10 @@ pub trait Object {
     fn omap_get(&mut self, key: &Name) -> Result<Option<Bytes>, Stop>;
     /// Pairs from the first key `>= from` on, in order, until `each` says false.
     fn omap_walk(&mut self, from: &[u8], each: &mut dyn FnMut(&Name, &Bytes) -> bool) -> Result<(), Stop>;
+    /// Empty if there is none.
+    fn omap_header(&mut self) -> Result<Bytes, Stop>;
+    /// When a client last changed it; None if it does not exist.
+    fn mtime(&self) -> Option<Utime>;
     /// The newest snapshot in the object's snap set; None if the object does not exist.
     fn snap_seq(&self) -> Option<u64>;
     fn watchers(&self) -> Vec<(EntityName, EntityAddr)>;
@@ -35,11 +49,20 @@ pub trait Object {
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop>;
     /// Nothing happens to an object that does not exist.
     fn truncate(&mut self, size: u64) -> Result<(), Stop>;
+    /// As far as the object reaches.
+    fn zero(&mut self, offset: u64, len: u64) -> Result<(), Stop>;
     fn remove(&mut self);
     fn set_attr(&mut self, name: &Name, value: Bytes) -> Result<(), Stop>;
     fn omap_set(&mut self, pairs: &BTreeMap<Name, Bytes>) -> Result<(), Stop>;
     fn omap_remove(&mut self, keys: &BTreeSet<Name>) -> Result<(), Stop>;
+    /// From the first key to before the second, whether or not there are any.
+    fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop>;
+    fn omap_clear(&mut self) -> Result<(), Stop>;
+    fn set_omap_header(&mut self, header: Bytes) -> Result<(), Stop>;
 
+    /// The version that the request gives the object, and a number that tells the calls of the request apart.
+    /// Both grow.
+    fn version(&self) -> (u64, u32);
     /// Another number each time, and the same ones when the method is run again.
     fn random(&mut self) -> u64;
 }
@@ -76,6 +99,12 @@ impl<'a> Context<'a> {
     pub fn random(&mut self) -> u64 {
         self.object.random()
     }
+    /// Letters of an alphabet of 64.
+    pub fn random_text(&mut self, len: usize) -> Name {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let text: Vec<u8> = (0..len).map(|_| LETTERS[(self.random() % 64) as usize]).collect();
+        Name::new(text)
+    }
 
     // ---- the object, as Ceph answers about it ----
 
@@ -102,6 +131,14 @@ impl<'a> Context<'a> {
     pub fn omap_get(&mut self, key: &Name) -> Result<Option<Bytes>, Stop> {
         self.has_read = true;
         self.object.omap_get(key)
+    }
+    pub fn mtime(&mut self) -> Option<Utime> {
+        self.has_read = true;
+        self.object.mtime()
+    }
+    /// See `Object::version`.
+    pub fn version(&self) -> (u64, u32) {
+        self.object.version()
     }
     pub fn snap_seq(&mut self) -> Option<u64> {
         self.has_read = true;
@@ -136,6 +173,10 @@ impl<'a> Context<'a> {
         self.has_written = true;
         self.object.truncate(size)
     }
+    pub fn zero(&mut self, offset: u64, len: u64) -> Result<(), Stop> {
+        self.has_written = true;
+        self.object.zero(offset, len)
+    }
     pub fn remove(&mut self) -> Result<(), Stop> {
         self.has_written = true;
         self.stat()?;
@@ -158,6 +199,33 @@ impl<'a> Context<'a> {
         self.has_written = true;
         self.stat()?;
         self.object.omap_remove(&[key.clone()].into())
+    }
+
+    /// Whether or not the keys or even the object are there.
+    pub fn omap_remove_all(&mut self, keys: &BTreeSet<Name>) -> Result<(), Stop> {
+        self.has_written = true;
+        if self.exists() { self.object.omap_remove(keys) } else { Ok(()) }
+    }
+    pub fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
+        self.has_written = true;
+        self.object.omap_remove_range(begin, end)
+    }
+    pub fn omap_clear(&mut self) -> Result<(), Stop> {
+        self.has_written = true;
+        self.object.omap_clear()
+    }
+
+    // ---- the omap's header ----
+
+    /// What the class keeps in the header; None if that is empty. EIO if it is something else.
+    pub fn header<T: Decode>(&mut self) -> Result<Option<T>, Stop> {
+        self.has_read = true;
+        let header = self.object.omap_header()?;
+        if header.is_empty() { Ok(None) } else { stored(&header).map(Some) }
+    }
+    pub fn set_header<T: Encode + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
+        self.has_written = true;
+        self.object.set_omap_header(to_vec(value).into())
     }
 
     // ---- values under keys ----
@@ -198,6 +266,29 @@ impl<'a> Context<'a> {
             true
         })?;
         if bytes > LISTING_BYTES_MAX { fail(E2BIG) } else { Ok(pairs) }
+    }
+    /// Up to `max` pairs beyond `after` whose key starts with `prefix`, in order, and whether there are more of
+    /// them. A page also ends where it has as many bytes as a listing may have.
+    pub fn page(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
+        self.has_read = true;
+        let mut page = Page::default();
+        let mut bytes = 0;
+        self.object.omap_walk(after.max(prefix), &mut |key, value| {
+            if key.as_bytes() <= after && !after.is_empty() {
+                return true;
+            }
+            if !key.as_bytes().starts_with(prefix) {
+                return false;
+            }
+            if page.pairs.len() as u64 >= max || bytes > PAGE_BYTES_MAX {
+                page.more = true;
+                return false;
+            }
+            bytes += key.len() + value.len();
+            page.pairs.push((key.clone(), value.clone()));
+            true
+        })?;
+        Ok(page)
     }
     /// All of a listing, decoded.
     pub fn list_all<T: Decode>(&mut self, prefix: &str) -> Result<Vec<(Name, T)>, Stop> {

@@ -9,10 +9,11 @@ use nacre_wire::{Decode, Encode, Reader, to_vec, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Default)]
-struct Memory {
-    data: Option<Vec<u8>>,
+pub(crate) struct Memory {
+    pub(crate) data: Option<Vec<u8>>,
     attrs: BTreeMap<Name, Bytes>,
-    omap: BTreeMap<Name, Bytes>,
+    pub(crate) omap: BTreeMap<Name, Bytes>,
+    header: Bytes,
     watchers: Vec<(EntityName, EntityAddr)>,
     random: u64,
     /// Reads of data go through only the second time, as on an OSD.
@@ -67,6 +68,15 @@ impl Object for Memory {
         }
         Ok(())
     }
+    fn omap_header(&mut self) -> Result<Bytes, Stop> {
+        Ok(self.stored().map(|stored| stored.header.clone()).unwrap_or_default())
+    }
+    fn mtime(&self) -> Option<Utime> {
+        self.data.as_ref().map(|_| NOW)
+    }
+    fn version(&self) -> (u64, u32) {
+        (70, 1)
+    }
     fn snap_seq(&self) -> Option<u64> {
         self.data.as_ref().map(|_| 4)
     }
@@ -94,6 +104,11 @@ impl Object for Memory {
         }
         Ok(())
     }
+    fn zero(&mut self, offset: u64, len: u64) -> Result<(), Stop> {
+        let data = self.data.iter_mut().flatten();
+        data.skip(offset as usize).take(len as usize).for_each(|byte| *byte = 0);
+        Ok(())
+    }
     fn remove(&mut self) {
         *self = Memory::default();
     }
@@ -114,21 +129,35 @@ impl Object for Memory {
         self.written.extend(keys.iter().cloned());
         Ok(())
     }
+    fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
+        self.omap.retain(|key, _| key < begin || key >= end);
+        Ok(())
+    }
+    fn omap_clear(&mut self) -> Result<(), Stop> {
+        self.omap.clear();
+        self.header = Bytes::new();
+        Ok(())
+    }
+    fn set_omap_header(&mut self, header: Bytes) -> Result<(), Stop> {
+        self.create();
+        self.header = header;
+        Ok(())
+    }
     fn random(&mut self) -> u64 {
-        self.random += 0x1234_5678_9abc_def1;
+        self.random = self.random.wrapping_add(0x1234_5678_9abc_def1);
         self.random
     }
 }
 
-const NOW: Utime = Utime { sec: 1_700_000_000, nsec: 5 };
+pub(crate) const NOW: Utime = Utime { sec: 1_700_000_000, nsec: 5 };
 
-fn client(num: u64) -> Caller {
+pub(crate) fn client(num: u64) -> Caller {
     let sock = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     Caller { name: EntityName::client(num), addr: EntityAddr::msgr2(sock, num as u32), now: NOW }
 }
 
 /// Calls `class.method`; a failed call changes nothing, an interrupted one is made again.
-fn run(object: &mut Memory, caller: &Caller, method: &str, input: &[u8]) -> Reply {
+pub(crate) fn run(object: &mut Memory, caller: &Caller, method: &str, input: &[u8]) -> Reply {
     let (class, name) = method.split_once('.').expect("class.method");
     let method = find(class, name).map_err(Stop::Failed)?;
     let mut draft = object.clone();
@@ -149,22 +178,22 @@ fn run(object: &mut Memory, caller: &Caller, method: &str, input: &[u8]) -> Repl
     }
 }
 
-fn done(object: &mut Memory, method: &str, input: &[u8]) -> Bytes {
+pub(crate) fn done(object: &mut Memory, method: &str, input: &[u8]) -> Bytes {
     run(object, &client(1), method, input).unwrap_or_else(|stop| panic!("{method}: {stop:?}")).1
 }
 
-fn error(object: &mut Memory, method: &str, input: &[u8]) -> i32 {
+pub(crate) fn error(object: &mut Memory, method: &str, input: &[u8]) -> i32 {
     match run(object, &client(1), method, input) {
         Err(Stop::Failed(errno)) => errno,
         other => panic!("{method}: {other:?}"),
     }
 }
 
-fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-fn decoded<T: Decode>(bytes: &[u8]) -> T {
+pub(crate) fn decoded<T: Decode>(bytes: &[u8]) -> T {
     T::decode(&mut Reader::new(bytes)).expect("an answer decodes")
 }
 
@@ -196,6 +225,7 @@ fn no_input_makes_a_method_panic() {
     {
         odd.omap.insert(Name::from(key), Bytes::from_static(b"\x09\x01\xff\xff\xff\xff\xff\xff\xff"));
     }
+    odd.header = Bytes::from_static(b"\x07\x02\xff\xff\xff\xff\xff\xff\xff");
     let mut image = image();
     done(&mut image, "rbd.snapshot_add", &snap_request("s", 4));
     for method in crate::CLASSES.iter().flat_map(|class| class.methods) {
@@ -250,7 +280,7 @@ fn numops_keep_decimal_text() {
     assert_eq!(error(&mut object, "numops.add", &request("4")), EBADMSG);
 }
 
-fn enveloped(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(crate) fn enveloped(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     versioned(&mut out, 1, 1, body);
     out
@@ -310,7 +340,7 @@ fn unlock_request(cookie: &str) -> Vec<u8> {
     enveloped(|out| (Name::from("lk"), Name::from(cookie)).encode(out))
 }
 
-fn failed(errno: i32) -> Reply {
+pub(crate) fn failed(errno: i32) -> Reply {
     Err(Stop::Failed(errno))
 }
 

@@ -61,12 +61,6 @@ fn none() -> ObjectVersion {
     ObjectVersion { number: 0, tag: Name::default() }
 }
 
-fn random_tag(ctx: &mut Context<'_>) -> Name {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let tag: Vec<u8> = (0..TAG_LEN).map(|_| LETTERS[(ctx.random() % 64) as usize]).collect();
-    Name::new(tag)
-}
-
 fn save(ctx: &mut Context<'_>, version: &ObjectVersion) -> Reply {
     ctx.set_attr(&Name::from(ATTR), to_vec(version))?;
     ok()
@@ -81,7 +75,7 @@ fn increment(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ConditionalRequest::decode)?;
     let mut version = match load(ctx)? {
         Some(version) => version,
-        None => ObjectVersion { number: 1, tag: random_tag(ctx) },
+        None => ObjectVersion { number: 1, tag: ctx.random_text(TAG_LEN) },
     };
     if !request.conditions.iter().all(|condition| condition.holds(&version)) {
         return fail(ECANCELED);

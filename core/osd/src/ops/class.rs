@@ -1,11 +1,11 @@
 //! Methods of object classes, run on a draft.
 
-use super::data::check_range;
+use super::data::{self, check_range};
 use super::draft::Draft;
 use super::{ATTR_NAME_LEN_MAX, Env, Errno, OpResult, Stop, attrs};
 use bytes::Bytes;
 use nacre_base::errno::{EINVAL, ENAMETOOLONG};
-use nacre_base::{Name, Rng};
+use nacre_base::{Name, Rng, Utime};
 use nacre_cls::{Method, Object};
 use nacre_proto::types::{EntityAddr, EntityName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,8 @@ pub fn call(draft: &mut Draft<'_>, env: &Env, class: &Name, method: &Name, input
     let method = find(class, method).map_err(Stop::Failed)?;
     // The same numbers whenever the operations are run again for want of data.
     let seed = u64::from(env.version.epoch.0) << 40 ^ env.version.version;
-    let mut object = DraftObject { draft, interrupted: None, rng: Rng::new(seed) };
+    let version = env.user_version;
+    let mut object = DraftObject { draft, version, interrupted: None, rng: Rng::new(seed) };
     let reply = nacre_cls::call(method, &mut object, &env.caller, input);
     reply.map_err(|stop| match stop {
         nacre_cls::Stop::Failed(errno) => Stop::Failed(-errno),
@@ -29,6 +30,7 @@ pub fn call(draft: &mut Draft<'_>, env: &Env, class: &Name, method: &Name, input
 
 struct DraftObject<'d, 'a> {
     draft: &'d mut Draft<'a>,
+    version: u64,
     interrupted: Option<Stop>,
     rng: Rng,
 }
@@ -78,6 +80,17 @@ impl Object for DraftObject<'_, '_> {
         let result = self.draft.omap_walk(from, each);
         self.pass(result)
     }
+    fn omap_header(&mut self) -> Result<Bytes, nacre_cls::Stop> {
+        let result = self.draft.omap_header();
+        self.pass(result)
+    }
+    fn mtime(&self) -> Option<Utime> {
+        self.draft.exists.then_some(self.draft.info.mtime)
+    }
+    /// A call that writes adds changes, which so tell it from the others.
+    fn version(&self) -> (u64, u32) {
+        (self.version, self.draft.changes.len() as u32)
+    }
     fn snap_seq(&self) -> Option<u64> {
         self.draft.exists.then_some(self.draft.snap_set.seq.0)
     }
@@ -107,6 +120,10 @@ impl Object for DraftObject<'_, '_> {
         }
         Ok(())
     }
+    fn zero(&mut self, offset: u64, len: u64) -> Result<(), nacre_cls::Stop> {
+        let done = data::zero(self.draft, offset, len).map(|_| ());
+        self.pass(done)
+    }
     fn remove(&mut self) {
         self.draft.remove();
     }
@@ -130,6 +147,24 @@ impl Object for DraftObject<'_, '_> {
         let may = self.draft.rules.check_omap();
         self.pass(may)?;
         self.draft.omap_remove(keys);
+        Ok(())
+    }
+    fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), nacre_cls::Stop> {
+        let may = self.draft.rules.check_omap();
+        self.pass(may)?;
+        self.draft.omap_remove_range(begin, end);
+        Ok(())
+    }
+    fn omap_clear(&mut self) -> Result<(), nacre_cls::Stop> {
+        let may = self.draft.rules.check_omap();
+        self.pass(may)?;
+        self.draft.omap_clear();
+        Ok(())
+    }
+    fn set_omap_header(&mut self, header: Bytes) -> Result<(), nacre_cls::Stop> {
+        let may = self.draft.rules.check_omap();
+        self.pass(may)?;
+        self.draft.set_omap_header(header);
         Ok(())
     }
     fn random(&mut self) -> u64 {
