@@ -8,15 +8,23 @@
 //! what `Object` gives. It may be run several times before it gets through (`Stop::Interrupted`).
 
 mod context;
+mod fifo;
 mod hello;
 mod journal;
 mod lock;
+mod log;
 mod numops;
+mod otp;
+mod queue;
 mod rbd;
 mod record;
 mod refcount;
+mod rgw;
+mod rgw_gc;
 #[cfg(test)]
 mod tests;
+mod timeindex;
+mod user;
 mod version;
 
 pub use context::{Caller, Context, Object};
@@ -69,12 +77,19 @@ pub struct Class {
 
 /// All classes that there are.
 const CLASSES: &[&Class] = &[
+    &fifo::CLASS,
     &hello::CLASS,
     &journal::CLASS,
     &lock::CLASS,
+    &log::CLASS,
     &numops::CLASS,
+    &otp::CLASS,
     &rbd::CLASS,
     &refcount::CLASS,
+    &rgw::CLASS,
+    &rgw_gc::CLASS,
+    &timeindex::CLASS,
+    &user::CLASS,
     &version::CLASS,
 ];
 
