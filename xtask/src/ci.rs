@@ -22,7 +22,7 @@ pub struct Options {
 /// The stock clients that the tests run, what a guest with the kernel's client is made of, and tools for
 /// devices, hosts and processes, by a file that shows that the package is there. Tools of packages that no
 /// Debian system lacks, such as util-linux, are not listed.
-pub const PACKAGES: [(&str, &str); 32] = [
+pub const PACKAGES: [(&str, &str); 33] = [
     ("ceph-common", "/usr/bin/rados"),
     ("ceph-base", "/usr/bin/osdmaptool"),
     ("python3-rados", "/usr/share/doc/python3-rados"),
@@ -47,6 +47,7 @@ pub const PACKAGES: [(&str, &str); 32] = [
     ("ceph-prometheus-alerts", "/etc/prometheus/ceph/ceph_default_alerts.yml"),
     ("awscli", "/usr/bin/aws"),
     ("python3-boto3", "/usr/share/doc/python3-boto3"),
+    ("radosgw", "/usr/bin/radosgw"),
     ("openssl", "/usr/bin/openssl"),
     ("s3cmd", "/usr/bin/s3cmd"),
     ("rclone", "/usr/bin/rclone"),

@@ -32,6 +32,7 @@ mod operators;
 mod packages;
 mod parsed;
 mod rados_client;
+mod radosgw;
 mod recovered_monitors;
 mod s3;
 mod scrub;

@@ -212,3 +212,50 @@ pub fn clear(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     }
     ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{Memory, decoded, done, error};
+
+    fn name(text: &str) -> Name {
+        Name::from(text)
+    }
+
+    fn add(object: &mut Memory, user: &str, bucket: &str, hour: u64) {
+        let counts = Counts { bytes_sent: 5, ops: 1, ..Counts::default() };
+        let by_category = [(name("get_obj"), counts)].into();
+        let (owner, bucket) = (name(user), name(bucket));
+        let usage = Usage { owner, bucket, hour, total: counts, by_category, ..Usage::default() };
+        let list = UsageList { usage: vec![usage] };
+        done(object, "rgw.user_usage_log_add", &to_vec(&AddRequest { list, user: name("") }));
+    }
+
+    fn read(object: &mut Memory, user: &str, bucket: &str, max: u32) -> ReadReply {
+        let (user, bucket, after) = (name(user), name(bucket), name(""));
+        let request = ReadRequest { start: 0, end: u64::MAX >> 1, user, after, max, bucket };
+        decoded(&done(object, "rgw.user_usage_log_read", &to_vec(&request)))
+    }
+
+    #[test]
+    fn usage_is_summed_by_user_and_bucket_and_trimmed() {
+        let mut object = Memory::default();
+        add(&mut object, "u", "a", 3600);
+        add(&mut object, "u", "a", 3600);
+        add(&mut object, "u", "a", 7200);
+        add(&mut object, "v", "b", 3600);
+        let reply = read(&mut object, "u", "", 0);
+        let sums: Vec<u64> = reply.usage.values().map(|usage| usage.total.ops).collect();
+        assert_eq!((sums, reply.truncated), (vec![3], false));
+        assert_eq!(read(&mut object, "", "", 0).usage.len(), 2);
+        assert_eq!(read(&mut object, "u", "other", 0).usage.len(), 0);
+        let page = read(&mut object, "u", "", 1);
+        assert_eq!((page.truncated, page.next), (true, name("u_00000003600_a")));
+        let trim = TrimRequest { start: 0, end: 7200, user: name("u"), bucket: name("") };
+        done(&mut object, "rgw.user_usage_log_trim", &to_vec(&trim));
+        assert_eq!(error(&mut object, "rgw.user_usage_log_trim", &to_vec(&trim)), ENODATA);
+        assert_eq!(read(&mut object, "", "", 0).usage.len(), 2);
+        done(&mut object, "rgw.usage_log_clear", b"");
+        assert_eq!(object.omap.len(), 0);
+    }
+}
