@@ -16,7 +16,7 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// A part of an omap.
 #[derive(Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     pub pairs: Vec<(Name, Bytes)>,
     pub more: bool,
 }
@@ -100,7 +100,7 @@ impl<'a> Context<'a> {
         self.object.random()
     }
     /// Letters of an alphabet of 64.
-    pub fn random_text(&mut self, len: usize) -> Name {
+    pub(crate) fn random_text(&mut self, len: usize) -> Name {
         const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let text: Vec<u8> = (0..len).map(|_| LETTERS[(self.random() % 64) as usize]).collect();
         Name::new(text)
@@ -132,12 +132,12 @@ impl<'a> Context<'a> {
         self.has_read = true;
         self.object.omap_get(key)
     }
-    pub fn mtime(&mut self) -> Option<Utime> {
+    pub(crate) fn mtime(&mut self) -> Option<Utime> {
         self.has_read = true;
         self.object.mtime()
     }
     /// See `Object::version`.
-    pub fn version(&self) -> (u64, u32) {
+    pub(crate) fn version(&self) -> (u64, u32) {
         self.object.version()
     }
     pub fn snap_seq(&mut self) -> Option<u64> {
@@ -173,7 +173,7 @@ impl<'a> Context<'a> {
         self.has_written = true;
         self.object.truncate(size)
     }
-    pub fn zero(&mut self, offset: u64, len: u64) -> Result<(), Stop> {
+    pub(crate) fn zero(&mut self, offset: u64, len: u64) -> Result<(), Stop> {
         self.has_written = true;
         self.object.zero(offset, len)
     }
@@ -202,15 +202,15 @@ impl<'a> Context<'a> {
     }
 
     /// Whether or not the keys or even the object are there.
-    pub fn omap_remove_all(&mut self, keys: &BTreeSet<Name>) -> Result<(), Stop> {
+    pub(crate) fn omap_remove_all(&mut self, keys: &BTreeSet<Name>) -> Result<(), Stop> {
         self.has_written = true;
         if self.exists() { self.object.omap_remove(keys) } else { Ok(()) }
     }
-    pub fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
+    pub(crate) fn omap_remove_range(&mut self, begin: &Name, end: &Name) -> Result<(), Stop> {
         self.has_written = true;
         self.object.omap_remove_range(begin, end)
     }
-    pub fn omap_clear(&mut self) -> Result<(), Stop> {
+    pub(crate) fn omap_clear(&mut self) -> Result<(), Stop> {
         self.has_written = true;
         self.object.omap_clear()
     }
@@ -218,12 +218,12 @@ impl<'a> Context<'a> {
     // ---- the omap's header ----
 
     /// What the class keeps in the header; None if that is empty. EIO if it is something else.
-    pub fn header<T: Decode>(&mut self) -> Result<Option<T>, Stop> {
+    pub(crate) fn header<T: Decode>(&mut self) -> Result<Option<T>, Stop> {
         self.has_read = true;
         let header = self.object.omap_header()?;
         if header.is_empty() { Ok(None) } else { stored(&header).map(Some) }
     }
-    pub fn set_header<T: Encode + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
+    pub(crate) fn set_header<T: Encode + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
         self.has_written = true;
         self.object.set_omap_header(to_vec(value).into())
     }
@@ -267,9 +267,10 @@ impl<'a> Context<'a> {
         })?;
         if bytes > LISTING_BYTES_MAX { fail(E2BIG) } else { Ok(pairs) }
     }
-    /// Up to `max` pairs beyond `after` whose key starts with `prefix`, in order, and whether there are more of
+    /// Up to `max` pairs beyond `after` whose key starts with `prefix`, in order, and whether there
+    /// are more of
     /// them. A page also ends where it has as many bytes as a listing may have.
-    pub fn page(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
+    pub(crate) fn page(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
         self.has_read = true;
         let mut page = Page::default();
         let mut bytes = 0;

@@ -1,4 +1,5 @@
-//! A queue over many objects: one with what is known about it (meta), and parts with entries. Ceph: `cls_fifo`;
+//! A queue over many objects: one with what is known about it (meta), and parts with entries. Ceph:
+//! `cls_fifo`;
 //! the gateway logs changes of data like this.
 //!
 //! ```text
@@ -15,7 +16,7 @@ use nacre_base::{Name, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub const CLASS: Class = Class {
+pub(crate) const CLASS: Class = Class {
     name: "fifo",
     methods: &[
         rw("create_meta", create_meta),

@@ -11,7 +11,7 @@ use nacre_wire::{Decode, DecodeError, Reader, to_vec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub const CLASS: Class =
+pub(crate) const CLASS: Class =
     Class { name: "log", methods: &[rw("add", add), r("list", list), rw("trim", trim), r("info", info)] };
 
 record!(Entry, "cls_log_entry", 2, {

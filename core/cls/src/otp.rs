@@ -1,4 +1,5 @@
-//! One-time passwords by the clock (TOTP, RFC 6238). Ceph: `cls_otp`; the gateway asks for them before an object
+//! One-time passwords by the clock (TOTP, RFC 6238). Ceph: `cls_otp`; the gateway asks for them
+//! before an object
 //! is deleted for good.
 
 use crate::record::record;
@@ -9,7 +10,7 @@ use nacre_base::{Name, Utime};
 use nacre_wire::Decode;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub const CLASS: Class = Class {
+pub(crate) const CLASS: Class = Class {
     name: "otp",
     methods: &[
         rw("otp_set", set),
@@ -61,9 +62,9 @@ record!(ResultReply, "cls_otp_get_result_reply", 1, { check: Check });
 record!(TimeReply, "cls_otp_get_current_time_reply", 1, { time: Utime });
 
 mod result {
-    pub const UNKNOWN: u8 = 0;
-    pub const RIGHT: u8 = 1;
-    pub const WRONG: u8 = 2;
+    pub(crate) const UNKNOWN: u8 = 0;
+    pub(crate) const RIGHT: u8 = 1;
+    pub(crate) const WRONG: u8 = 2;
 }
 
 fn key(id: &Name) -> Name {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0         head: u16 0xdead, u64 length, `Head`
-//! max_head  ring: entries, each u16 0xbeef, u64 length, bytes; one may begin at the end and go on at the start
+//! max_head  ring: entries, each u16 0xbeef, u64 length, bytes; one may go on at the start
 //! size
 //! ```
 //!
@@ -39,23 +39,23 @@ record!(Head, "cls_queue_head", 1, {
 });
 
 impl Position {
-    pub fn text(&self) -> Name {
+    pub(crate) fn text(&self) -> Name {
         Name::from(format!("{}/{}", self.generation, self.offset))
     }
     /// None for text that is no position.
-    pub fn parsed(text: &Name) -> Option<Position> {
+    pub(crate) fn parsed(text: &Name) -> Option<Position> {
         let (generation, offset) = std::str::from_utf8(text.as_bytes()).ok()?.split_once('/')?;
         Some(Position { generation: generation.parse().ok()?, offset: offset.parse().ok()? })
     }
 }
 
 /// An entry and where it is.
-pub struct Entry {
+pub(crate) struct Entry {
     pub at: Position,
     pub data: Bytes,
 }
 
-pub struct Listing {
+pub(crate) struct Listing {
     pub entries: Vec<Entry>,
     /// Behind the last entry.
     pub next: Position,
@@ -101,7 +101,7 @@ impl Head {
     }
 }
 
-pub fn init(ctx: &mut Context<'_>, capacity: u64, max_urgent: u64, urgent: Bytes) -> Result<(), Stop> {
+pub(crate) fn init(ctx: &mut Context<'_>, capacity: u64, max_urgent: u64, urgent: Bytes) -> Result<(), Stop> {
     match read_head(ctx) {
         Ok(_) => return fail(EEXIST),
         Err(Stop::Failed(EINVAL)) => {}
@@ -114,7 +114,7 @@ pub fn init(ctx: &mut Context<'_>, capacity: u64, max_urgent: u64, urgent: Bytes
 }
 
 /// EINVAL if there is none.
-pub fn read_head(ctx: &mut Context<'_>) -> Result<Head, Stop> {
+pub(crate) fn read_head(ctx: &mut Context<'_>) -> Result<Head, Stop> {
     let bytes = ctx.read(0, HEAD_LEN)?;
     let mut r = Reader::new(&bytes);
     let invalid = |_| Stop::Failed(EINVAL);
@@ -131,7 +131,7 @@ pub fn read_head(ctx: &mut Context<'_>) -> Result<Head, Stop> {
     if head.is_sound() { Ok(head) } else { fail(EINVAL) }
 }
 
-pub fn write_head(ctx: &mut Context<'_>, head: &Head) -> Result<(), Stop> {
+pub(crate) fn write_head(ctx: &mut Context<'_>, head: &Head) -> Result<(), Stop> {
     let body = to_vec(head);
     let mut bytes = to_vec(&(HEAD_START, body.len() as u64));
     bytes.extend(body);
@@ -142,7 +142,7 @@ pub fn write_head(ctx: &mut Context<'_>, head: &Head) -> Result<(), Stop> {
 }
 
 /// Adds an entry; the caller then writes the head.
-pub fn enqueue(ctx: &mut Context<'_>, head: &mut Head, data: &[u8]) -> Result<(), Stop> {
+pub(crate) fn enqueue(ctx: &mut Context<'_>, head: &mut Head, data: &[u8]) -> Result<(), Stop> {
     let mut bytes = to_vec(&(ENTRY_START, data.len() as u64));
     bytes.extend_from_slice(data);
     let len = bytes.len() as u64;
@@ -161,7 +161,12 @@ pub fn enqueue(ctx: &mut Context<'_>, head: &mut Head, data: &[u8]) -> Result<()
 }
 
 /// Up to `max` entries from a position on; from the front if there is none.
-pub fn list(ctx: &mut Context<'_>, head: &Head, from: Option<Position>, max: u64) -> Result<Listing, Stop> {
+pub(crate) fn list(
+    ctx: &mut Context<'_>,
+    head: &Head,
+    from: Option<Position>,
+    max: u64,
+) -> Result<Listing, Stop> {
     let from = from.unwrap_or(head.front);
     if head.distance(head.front, from).is_none() {
         return fail(EINVAL);
@@ -218,7 +223,7 @@ impl Ring<'_> {
 }
 
 /// Forgets what is before a position; the caller then writes the head.
-pub fn remove(ctx: &mut Context<'_>, head: &mut Head, end: Position) -> Result<(), Stop> {
+pub(crate) fn remove(ctx: &mut Context<'_>, head: &mut Head, end: Position) -> Result<(), Stop> {
     let (gone, used) = (head.distance(head.front, end), head.distance(head.front, head.tail));
     let Some(gone) = gone.filter(|gone| used.is_some_and(|used| *gone <= used)) else { return fail(EINVAL) };
     for (offset, len) in head.pieces(head.front, gone) {

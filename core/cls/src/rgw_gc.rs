@@ -14,7 +14,7 @@ use nacre_wire::{Decode, to_vec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub const CLASS: Class = Class {
+pub(crate) const CLASS: Class = Class {
     name: "rgw_gc",
     methods: &[
         rw("rgw_gc_queue_init", init),

@@ -8,7 +8,7 @@ use nacre_base::{Name, Utime};
 use nacre_wire::Decode;
 use std::collections::BTreeSet;
 
-pub const CLASS: Class =
+pub(crate) const CLASS: Class =
     Class { name: "timeindex", methods: &[rw("add", add), r("list", list), rw("trim", trim)] };
 
 record!(Entry, "cls_timeindex_entry", 1, {
@@ -31,11 +31,11 @@ record!(TrimRequest, "cls_timeindex_trim_op", 1, {
     from: Utime, to: Utime, from_marker: Name, to_marker: Name,
 });
 
-pub const PREFIX: &[u8] = b"1_";
+pub(crate) const PREFIX: &[u8] = b"1_";
 const PAGE: u64 = 1000;
 
 /// How keys of a time start.
-pub fn of_time(time: Utime) -> Name {
+pub(crate) fn of_time(time: Utime) -> Name {
     Name::from(format!("1_{:010}.{:06}_", time.sec, time.nsec / 1000))
 }
 

@@ -8,7 +8,7 @@ use nacre_base::errno::EINVAL;
 use nacre_base::{Name, Utime};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
-pub const CLASS: Class = Class {
+pub(crate) const CLASS: Class = Class {
     name: "user",
     methods: &[
         rw("set_buckets_info", set_buckets),
@@ -25,7 +25,7 @@ const PAGE: u64 = 1000;
 
 /// Which bucket. Ceph: `cls_user_bucket`, written as v7 or as v9.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BucketId {
+pub(crate) struct BucketId {
     name: Name,
     marker: Name,
     id: Name,
@@ -79,7 +79,7 @@ impl Decode for BucketId {
 
 /// A bucket and what is in it. Ceph: `cls_user_bucket_entry`, v9, readable since v5.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     id: BucketId,
     size: u64,
     size_rounded: u64,

@@ -1,5 +1,7 @@
-//! Objects come and go in an index in two steps: `prepare` before the object itself changes, `complete` after.
-//! A change that was prepared and not completed is found by listings, which then look at the object and suggest
+//! Objects come and go in an index in two steps: `prepare` before the object itself changes,
+//! `complete` after.
+//! A change that was prepared and not completed is found by listings, which then look at the object
+//! and suggest
 //! what the index should say.
 
 use super::index::Index;
@@ -32,7 +34,7 @@ record!(CompleteRequest, "rgw_cls_obj_complete_op", 9 compat 7, {
     key: ObjectKey,
 } since 8 { flags: u16 } since 9 { zones: Zones });
 
-pub fn prepare(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn prepare(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, PrepareRequest::decode)?;
     if request.tag.is_empty() {
         return fail(EINVAL);
@@ -51,7 +53,7 @@ pub fn prepare(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     index.finish()
 }
 
-pub fn complete(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn complete(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, CompleteRequest::decode)?;
     let mut index = Index::new(ctx);
     let mut header = index.header()?;
@@ -165,7 +167,7 @@ fn suggestions(r: &mut Reader<'_>) -> Result<Vec<(u8, Entry)>, DecodeError> {
 }
 
 /// A listing met entries with changes under way, looked at the objects, and tells what it saw.
-pub fn suggest(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn suggest(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let suggestions = input(bytes, suggestions)?;
     let now = ctx.now();
     let mut index = Index::new(ctx);
@@ -221,7 +223,7 @@ pub fn suggest(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 
 record!(TimeoutRequest, "rgw_cls_tag_timeout_op", 1, { seconds: u64 });
 
-pub fn set_tag_timeout(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn set_tag_timeout(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, TimeoutRequest::decode)?;
     let mut index = Index::new(ctx);
     let mut header = index.header()?;
@@ -230,7 +232,7 @@ pub fn set_tag_timeout(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     index.finish()
 }
 
-pub fn init(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn init(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     if ctx.header::<Header>()?.is_some() {
         return fail(EINVAL);
     }

@@ -30,7 +30,7 @@ record!(ListRequest, "cls_rgw_gc_list_op", 2, {
 record!(ListReply, "cls_rgw_gc_list_ret", 2, { garbage: Vec<Garbage>, next: Name, truncated: bool });
 record!(RemoveRequest, "cls_rgw_gc_remove_op", 1, { tags: Vec<Name> });
 
-pub const LIST_DEFAULT: u32 = 128;
+pub(crate) const LIST_DEFAULT: u32 = 128;
 const TIMES: &[u8] = b"1_";
 
 fn by_tag(tag: &Name) -> Name {
@@ -52,18 +52,18 @@ fn put(ctx: &mut Context<'_>, mut garbage: Garbage, seconds: u32) -> Reply {
     ok()
 }
 
-pub fn set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, SetRequest::decode)?;
     put(ctx, request.garbage, request.seconds)
 }
 
-pub fn defer(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn defer(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, DeferRequest::decode)?;
     let garbage = ctx.need(&by_tag(&request.tag))?;
     put(ctx, garbage, request.seconds)
 }
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ListRequest::decode)?;
     let max = if request.max == 0 { LIST_DEFAULT } else { request.max };
     let end = by_time(ctx.now());
@@ -88,7 +88,7 @@ fn keys_of(ctx: &mut Context<'_>, tag: &Name) -> Result<Vec<Name>, Stop> {
     Ok(garbage.map_or_else(Vec::new, |garbage| vec![by_tag(tag), by_time(garbage.time)]))
 }
 
-pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, RemoveRequest::decode)?;
     let mut keys = std::collections::BTreeSet::new();
     for tag in &request.tags {

@@ -13,44 +13,44 @@ use nacre_wire::{Decode, Encode, to_vec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-pub struct Index<'c, 'o> {
+pub(crate) struct Index<'c, 'o> {
     pub ctx: &'c mut Context<'o>,
     changed: BTreeMap<Name, Option<Bytes>>,
     header: Option<Header>,
 }
 
 /// An entry that is there, and where.
-pub struct Found {
+pub(crate) struct Found {
     pub at: Name,
     pub entry: Entry,
 }
 
 impl<'c, 'o> Index<'c, 'o> {
-    pub fn new(ctx: &'c mut Context<'o>) -> Index<'c, 'o> {
+    pub(crate) fn new(ctx: &'c mut Context<'o>) -> Index<'c, 'o> {
         Index { ctx, changed: BTreeMap::new(), header: None }
     }
 
-    pub fn get<T: Decode>(&mut self, key: &Name) -> Result<Option<T>, Stop> {
+    pub(crate) fn get<T: Decode>(&mut self, key: &Name) -> Result<Option<T>, Stop> {
         match self.changed.get(key) {
             Some(changed) => changed.as_deref().map(stored).transpose(),
             None => self.ctx.get(key),
         }
     }
-    pub fn set<T: Encode>(&mut self, key: Name, value: &T) {
+    pub(crate) fn set<T: Encode>(&mut self, key: Name, value: &T) {
         self.changed.insert(key, Some(to_vec(value).into()));
     }
-    pub fn remove(&mut self, key: Name) {
+    pub(crate) fn remove(&mut self, key: Name) {
         self.changed.insert(key, None);
     }
 
-    pub fn header(&mut self) -> Result<Header, Stop> {
+    pub(crate) fn header(&mut self) -> Result<Header, Stop> {
         match &self.header {
             Some(header) => Ok(header.clone()),
             None => Ok(self.ctx.header()?.unwrap_or_default()),
         }
     }
     /// Every stored header has a version of its own.
-    pub fn set_header(&mut self, mut header: Header) {
+    pub(crate) fn set_header(&mut self, mut header: Header) {
         header.version = header.version.wrapping_add(1);
         self.header = Some(header);
     }
@@ -58,7 +58,7 @@ impl<'c, 'o> Index<'c, 'o> {
     /// Where an entry for the key is or would be, and the entry. An object without versions and the version
     /// without an instance ("null") have the same key. A delete marker without an instance has a place of its
     /// own, because the object is still needed when the marker is made.
-    pub fn find(&mut self, key: &ObjectKey, marker: bool) -> Result<(Name, Option<Entry>), Stop> {
+    pub(crate) fn find(&mut self, key: &ObjectKey, marker: bool) -> Result<(Name, Option<Entry>), Stop> {
         let at = keys::object(key);
         let entry: Option<Entry> = self.get(&at)?;
         let elsewhere = |entry: &Entry| entry.has(super::types::flag::VERSIONS_ELSEWHERE);
@@ -75,13 +75,13 @@ impl<'c, 'o> Index<'c, 'o> {
         let entry = self.get(&at)?;
         Ok((at, entry))
     }
-    pub fn find_there(&mut self, key: &ObjectKey, marker: bool) -> Result<Option<Found>, Stop> {
+    pub(crate) fn find_there(&mut self, key: &ObjectKey, marker: bool) -> Result<Option<Found>, Stop> {
         let (at, entry) = self.find(key, marker)?;
         Ok(entry.map(|entry| Found { at, entry }))
     }
 
     /// The first value beyond `after` whose key starts with `prefix`.
-    pub fn first_after(&mut self, after: &Name, prefix: &[u8]) -> Result<Option<Bytes>, Stop> {
+    pub(crate) fn first_after(&mut self, after: &Name, prefix: &[u8]) -> Result<Option<Bytes>, Stop> {
         let mut from = after.clone();
         let kept = loop {
             let Some((key, value)) = self.ctx.page(from.as_bytes(), prefix, 1)?.pairs.pop() else {
@@ -101,7 +101,7 @@ impl<'c, 'o> Index<'c, 'o> {
     }
 
     /// Adds to the index's log. Entries of one request are told apart by the header's version.
-    pub fn log(&mut self, header: &mut Header, mut entry: LogEntry) {
+    pub(crate) fn log(&mut self, header: &mut Header, mut entry: LogEntry) {
         let (version, call) = self.ctx.version();
         let id = format!("{:011}.{version}.{call}", header.version);
         entry.id = Name::from(id);
@@ -112,7 +112,7 @@ impl<'c, 'o> Index<'c, 'o> {
     }
 
     /// Makes the changes.
-    pub fn finish(self) -> Reply {
+    pub(crate) fn finish(self) -> Reply {
         let mut put = BTreeMap::new();
         let mut removed = BTreeSet::new();
         for (key, value) in self.changed {

@@ -14,44 +14,44 @@
 use super::types::{Entry, ObjectKey};
 use nacre_base::Name;
 
-pub const SPECIAL: u8 = 0x80;
-pub const LOG: &[u8] = b"\x800_";
-pub const LOG_END: &[u8] = b"\x801000_";
-pub const INSTANCES: &[u8] = b"\x801000_";
-pub const OLHS: &[u8] = b"\x801001_";
-pub const SPECIAL_END: &[u8] = b"\x809999_";
+pub(crate) const SPECIAL: u8 = 0x80;
+pub(crate) const LOG: &[u8] = b"\x800_";
+pub(crate) const LOG_END: &[u8] = b"\x801000_";
+pub(crate) const INSTANCES: &[u8] = b"\x801000_";
+pub(crate) const OLHS: &[u8] = b"\x801001_";
+pub(crate) const SPECIAL_END: &[u8] = b"\x809999_";
 
 fn joined(parts: &[&[u8]]) -> Name {
     Name::new(parts.concat())
 }
 
-pub fn is_special(key: &[u8]) -> bool {
+pub(crate) fn is_special(key: &[u8]) -> bool {
     key.first() == Some(&SPECIAL)
 }
 
-pub fn version(key: &ObjectKey) -> Name {
+pub(crate) fn version(key: &ObjectKey) -> Name {
     joined(&[INSTANCES, key.name.as_bytes(), b"\0i", key.instance.as_bytes()])
 }
 
-pub fn null_delete_marker(name: &Name) -> Name {
+pub(crate) fn null_delete_marker(name: &Name) -> Name {
     joined(&[INSTANCES, name.as_bytes(), b"\0i\0d"])
 }
 
-pub fn olh(name: &Name) -> Name {
+pub(crate) fn olh(name: &Name) -> Name {
     joined(&[OLHS, name.as_bytes()])
 }
 
 /// Where the object or the version is, apart from listings.
-pub fn object(key: &ObjectKey) -> Name {
+pub(crate) fn object(key: &ObjectKey) -> Name {
     if key.instance.is_empty() { key.name.clone() } else { version(key) }
 }
 
-pub fn log(id: &[u8]) -> Name {
+pub(crate) fn log(id: &[u8]) -> Name {
     joined(&[LOG, id])
 }
 
 /// Where listings show the version.
-pub fn listed(entry: &Entry) -> Name {
+pub(crate) fn listed(entry: &Entry) -> Name {
     let epoch = decreasing(entry.versioned_epoch);
     let key = &entry.key;
     joined(&[key.name.as_bytes(), b"\0v", epoch.as_bytes(), b"\0i", key.instance.as_bytes()])
@@ -71,7 +71,7 @@ fn decreasing(number: u64) -> String {
 }
 
 /// The object that a key of a listing is about. None for a key that no index has.
-pub fn listed_name(key: &[u8]) -> Option<&[u8]> {
+pub(crate) fn listed_name(key: &[u8]) -> Option<&[u8]> {
     let mut parts = key.split(|&byte| byte == 0);
     let name = parts.next().unwrap_or_default();
     let mut versioned = name.len() == key.len();

@@ -46,20 +46,20 @@ fn head(r: &mut Reader<'_>) -> Result<Head, DecodeError> {
     r.versioned("cls_rgw_lc_put_head_op", 1, |r, _| Head::decode(r))
 }
 
-pub fn put_head(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn put_head(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let head = input(bytes, head)?;
     ctx.set_header(&head)?;
     ok()
 }
 
-pub fn get_head(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn get_head(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     let head: Head = ctx.header()?.unwrap_or_default();
     let mut out = Vec::new();
     versioned(&mut out, 1, 1, |out| head.encode(out));
     Ok((0, out.into()))
 }
 
-pub fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, MarkerRequest::decode)?;
     match ctx.omap_get(&request.marker)? {
         Some(value) => output(&BucketMessage { bucket: bucket(&value)? }),
@@ -68,14 +68,14 @@ pub fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 /// The bucket beyond the marker; one without a name if there is none.
-pub fn get_next(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn get_next(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, MarkerRequest::decode)?;
     let page = ctx.page(request.marker.as_bytes(), b"", 1)?;
     let found = page.pairs.first().map(|(_, value)| bucket(value)).transpose()?;
     output(&BucketMessage { bucket: found.unwrap_or_default() })
 }
 
-pub fn set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let BucketMessage { bucket } = input(bytes, BucketMessage::decode)?;
     if bucket.bucket.is_empty() {
         return fail(EINVAL);
@@ -84,7 +84,7 @@ pub fn set(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     ok()
 }
 
-pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let BucketMessage { bucket } = input(bytes, BucketMessage::decode)?;
     ctx.omap_remove(&bucket.bucket)?;
     ok()
@@ -111,7 +111,7 @@ fn list_request(r: &mut Reader<'_>) -> Result<ListRequest, DecodeError> {
     })
 }
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, list_request)?;
     let page = ctx.page(request.after.as_bytes(), b"", request.max.into())?;
     let buckets = page.pairs.iter().map(|(_, value)| bucket(value)).collect::<Result<Vec<_>, _>>()?;

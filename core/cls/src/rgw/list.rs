@@ -32,7 +32,7 @@ type Entries = BTreeMap<Name, Entry>;
 const READS_MAX: u32 = 8;
 
 /// A page of what is in the index under the names of objects, without the special keys in between.
-pub fn plain_page(ctx: &mut Context<'_>, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
+pub(crate) fn plain_page(ctx: &mut Context<'_>, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
     let mut page = ctx.page(after, prefix, max)?;
     let Some(first) = page.pairs.iter().position(|(key, _)| keys::is_special(key.as_bytes())) else {
         return Ok(page);
@@ -121,7 +121,7 @@ impl Listing<'_> {
     }
 }
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ListRequest::decode)?;
     let header = ctx.header()?.unwrap_or_default();
     let mut after = if request.max == 0 { Name::default() } else { start(ctx, &request.after)? };

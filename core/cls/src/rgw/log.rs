@@ -18,7 +18,7 @@ record!(TrimRequest, "cls_rgw_bi_log_trim_op", 1, {
     upto: Name,
 });
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ListRequest::decode)?;
     let after = keys::log(request.after.as_bytes());
     let page = ctx.page(after.as_bytes(), keys::LOG, request.max.into())?;
@@ -27,7 +27,7 @@ pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 /// ENODATA when there is nothing to trim.
-pub fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, TrimRequest::decode)?;
     let after = keys::log(request.after.as_bytes());
     let end = match request.upto.is_empty() {
@@ -43,11 +43,11 @@ pub fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     }
 }
 
-pub fn stop(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn stop(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     set_stopped(ctx, true)
 }
 
-pub fn resync(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn resync(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     set_stopped(ctx, false)
 }
 

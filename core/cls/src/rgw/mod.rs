@@ -4,7 +4,7 @@
 //! An index is an omap, its statistics are the omap's header. Read `types`, `keys`, then `entries`.
 
 mod entries;
-pub mod gc;
+pub(crate) mod gc;
 mod index;
 mod keys;
 mod lifecycle;
@@ -17,13 +17,13 @@ mod reshard;
 mod stats;
 #[cfg(test)]
 mod tests;
-pub mod types;
+pub(crate) mod types;
 mod usage;
 
 use crate::{Class, r, rw, w};
 use types::Header;
 
-pub const CLASS: Class = Class {
+pub(crate) const CLASS: Class = Class {
     name: "rgw",
     methods: &[
         rw("bucket_init_index", entries::init),

@@ -28,7 +28,7 @@ fn attrs(ctx: &mut Context<'_>) -> Result<BTreeMap<Name, Bytes>, Stop> {
     }
 }
 
-pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, RemoveRequest::decode)?;
     let kept = |name: &Name| request.keep.iter().any(|prefix| name.as_bytes().starts_with(prefix.as_bytes()));
     let attrs = if request.keep.is_empty() { BTreeMap::new() } else { attrs(ctx)? };
@@ -39,14 +39,14 @@ pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     ok()
 }
 
-pub fn store_version(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn store_version(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, StoreVersionRequest::decode)?;
     let (version, _) = ctx.version();
     ctx.set_attr(&request.attr, to_vec(&version))?;
     ok()
 }
 
-pub fn check_attrs(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn check_attrs(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, CheckAttrsRequest::decode)?;
     if request.prefix.is_empty() {
         return fail(EINVAL);
@@ -57,7 +57,7 @@ pub fn check_attrs(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 /// An object that does not exist is as old as time.
-pub fn check_time(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn check_time(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, CheckTimeRequest::decode)?;
     let cut = |time: Utime| if request.high_precision { time } else { Utime { nsec: 0, ..time } };
     let have = cut(ctx.mtime().unwrap_or(Utime::ZERO));

@@ -46,9 +46,9 @@ record!(ClearRequest, "rgw_cls_bucket_clear_olh_op", 1, { key: ObjectKey, olh_ta
 
 /// What a gateway has to do.
 mod todo {
-    pub const LINK: u8 = 1;
-    pub const UNLINK: u8 = 2;
-    pub const REMOVE_INSTANCE: u8 = 3;
+    pub(crate) const LINK: u8 = 1;
+    pub(crate) const UNLINK: u8 = 2;
+    pub(crate) const REMOVE_INSTANCE: u8 = 3;
 }
 
 /// Epochs of versions start here.
@@ -139,7 +139,7 @@ fn replace_null(index: &mut Index<'_, '_>, request: &LinkRequest) -> Result<bool
 }
 
 /// Makes a version, or a delete marker, the current version of its object.
-pub fn link(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn link(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, LinkRequest::decode)?;
     let mut index = Index::new(ctx);
     let found = index.find_there(&request.key, request.delete_marker)?.map(|found| found.entry);
@@ -252,7 +252,7 @@ fn log_change(index: &mut Index<'_, '_>, log: LogEntry) -> Result<(), Stop> {
 }
 
 /// Takes a version away. If it was the current one, the next newest becomes that.
-pub fn unlink(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn unlink(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, UnlinkRequest::decode)?;
     let mut key = request.key.clone();
     if key.instance.as_bytes() == b"null" {
@@ -343,7 +343,7 @@ fn tagged(index: &mut Index<'_, '_>, key: &ObjectKey, tag: &Name) -> Result<(Nam
     if olh.tag == *tag { Ok((at, olh)) } else { fail(ECANCELED) }
 }
 
-pub fn read_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn read_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ReadLogRequest::decode)?;
     let (_, olh) = tagged(&mut Index::new(ctx), &request.key, &request.olh_tag)?;
     let mut left = olh.log.into_iter().filter(|(epoch, _)| *epoch > request.after);
@@ -351,7 +351,7 @@ pub fn read_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     output(&ReadLogReply { log, truncated: left.next().is_some() })
 }
 
-pub fn trim_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn trim_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, TrimLogRequest::decode)?;
     let mut index = Index::new(ctx);
     let (at, mut olh) = tagged(&mut index, &request.key, &request.olh_tag)?;
@@ -361,7 +361,7 @@ pub fn trim_log(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 /// Forgets the head of an object that has no versions left.
-pub fn clear(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn clear(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ClearRequest::decode)?;
     let mut index = Index::new(ctx);
     let (at, _) = tagged(&mut index, &request.key, &request.olh_tag)?;

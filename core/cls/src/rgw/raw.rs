@@ -21,14 +21,14 @@ record!(ListRequest, "rgw_cls_bi_list_op", 1, {
 record!(ListReply, "rgw_cls_bi_list_ret", 1, { entries: Vec<RawEntry>, truncated: bool });
 
 mod kind {
-    pub const PLAIN: u8 = 1;
-    pub const INSTANCE: u8 = 2;
-    pub const OLH: u8 = 3;
+    pub(crate) const PLAIN: u8 = 1;
+    pub(crate) const INSTANCE: u8 = 2;
+    pub(crate) const OLH: u8 = 3;
 }
 
 const ENTRIES_MAX: u32 = 1000;
 
-pub fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, GetRequest::decode)?;
     let key = match request.kind {
         kind::PLAIN => request.key.name,
@@ -40,7 +40,7 @@ pub fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     output(&EntryMessage { entry: RawEntry { kind: request.kind, key, data } })
 }
 
-pub fn put(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn put(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let RawEntry { key, data, .. } = input(bytes, EntryMessage::decode)?.entry;
     if key.is_empty() {
         return fail(EINVAL);
@@ -103,7 +103,7 @@ impl Part {
     }
 }
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ListRequest::decode)?;
     let max = request.max.min(ENTRIES_MAX) as usize;
     let mut reply = ListReply { entries: Vec::new(), truncated: false };

@@ -11,7 +11,7 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 
 /// A bucket that is to get another number of shards. Ceph: `cls_rgw_reshard_entry`, v1 and v2.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Job {
+pub(crate) struct Job {
     time: Utime,
     tenant: Name,
     bucket: Name,
@@ -62,26 +62,26 @@ fn key(tenant: &Name, bucket: &Name) -> Name {
     Name::new([tenant.as_bytes(), b":", bucket.as_bytes()].concat())
 }
 
-pub fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let JobMessage { job } = input(bytes, JobMessage::decode)?;
     ctx.set(&key(&job.tenant, &job.bucket), &job)?;
     ok()
 }
 
-pub fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ListRequest::decode)?;
     let page = ctx.page(request.after.as_bytes(), b"", request.max.min(JOBS_MAX).into())?;
     let jobs = page.pairs.iter().map(|(_, value)| stored(value)).collect::<Result<_, _>>()?;
     output(&ListReply { jobs, truncated: page.more })
 }
 
-pub fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn get(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let JobMessage { job } = input(bytes, JobMessage::decode)?;
     let job = ctx.need(&key(&job.tenant, &job.bucket))?;
     output(&JobMessage { job })
 }
 
-pub fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn remove(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, RemoveRequest::decode)?;
     let key = key(&request.tenant, &request.bucket);
     let job: Job = ctx.need(&key)?;
@@ -100,12 +100,12 @@ fn mark(ctx: &mut Context<'_>, resharding: Resharding) -> Reply {
     index.finish()
 }
 
-pub fn set_mark(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn set_mark(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, MarkMessage::decode)?;
     mark(ctx, request.mark)
 }
 
-pub fn clear_mark(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn clear_mark(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     mark(ctx, Resharding::default())
 }
 
@@ -115,7 +115,7 @@ fn marked(ctx: &mut Context<'_>) -> Result<Resharding, Stop> {
 }
 
 /// Fails with the error that the request names if the index is moving.
-pub fn guard(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn guard(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, GuardRequest::decode)?;
     if marked(ctx)?.status == 0 {
         return ok();
@@ -126,7 +126,7 @@ pub fn guard(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     }
 }
 
-pub fn get_mark(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn get_mark(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     let mark = marked(ctx)?;
     output(&MarkMessage { mark })
 }

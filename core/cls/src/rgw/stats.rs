@@ -39,19 +39,19 @@ fn counted(ctx: &mut Context<'_>) -> Result<CheckReply, Stop> {
     }
 }
 
-pub fn check(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn check(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     let reply = counted(ctx)?;
     output(&reply)
 }
 
-pub fn rebuild(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn rebuild(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     let header = counted(ctx)?.calculated;
     let mut index = Index::new(ctx);
     index.set_header(header);
     index.finish()
 }
 
-pub fn update(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn update(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, UpdateRequest::decode)?;
     let mut index = Index::new(ctx);
     let mut header = index.header()?;

@@ -7,35 +7,35 @@ use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Zones that a change has been through.
-pub type Zones = BTreeSet<Name>;
+pub(crate) type Zones = BTreeSet<Name>;
 
 /// What happens to an object, in requests and in the index's log. Ceph: `RGWModifyOp`.
-pub mod modify {
-    pub const ADD: u8 = 0;
-    pub const DELETE: u8 = 1;
-    pub const CANCEL: u8 = 2;
-    pub const LINK_OLH: u8 = 4;
-    pub const LINK_OLH_DELETE_MARKER: u8 = 5;
-    pub const UNLINK_INSTANCE: u8 = 6;
-    pub const SYNC_STOP: u8 = 7;
-    pub const RESYNC: u8 = 8;
+pub(crate) mod modify {
+    pub(crate) const ADD: u8 = 0;
+    pub(crate) const DELETE: u8 = 1;
+    pub(crate) const CANCEL: u8 = 2;
+    pub(crate) const LINK_OLH: u8 = 4;
+    pub(crate) const LINK_OLH_DELETE_MARKER: u8 = 5;
+    pub(crate) const UNLINK_INSTANCE: u8 = 6;
+    pub(crate) const SYNC_STOP: u8 = 7;
+    pub(crate) const RESYNC: u8 = 8;
 }
 
 /// Flags of an entry.
-pub mod flag {
+pub(crate) mod flag {
     /// A version of an object.
-    pub const VERSION: u16 = 1;
+    pub(crate) const VERSION: u16 = 1;
     /// The version that is the object, where no other is asked for.
-    pub const CURRENT: u16 = 2;
-    pub const DELETE_MARKER: u16 = 4;
+    pub(crate) const CURRENT: u16 = 2;
+    pub(crate) const DELETE_MARKER: u16 = 4;
     /// Stands where the object would be, were it not for its versions.
-    pub const VERSIONS_ELSEWHERE: u16 = 8;
+    pub(crate) const VERSIONS_ELSEWHERE: u16 = 8;
     /// Not an object but the common prefix of some, up to a delimiter.
-    pub const COMMON_PREFIX: u16 = 0x8000;
+    pub(crate) const COMMON_PREFIX: u16 = 0x8000;
 }
 
-pub const LOG_VERSIONED: u16 = 1;
-pub const STATE_COMPLETE: u8 = 1;
+pub(crate) const LOG_VERSIONED: u16 = 1;
+pub(crate) const STATE_COMPLETE: u8 = 1;
 
 record!(
     /// An object's name, and of which version.
@@ -43,14 +43,14 @@ record!(
     ObjectKey, "cls_rgw_obj_key", 1, { name: Name, instance: Name });
 
 impl ObjectKey {
-    pub fn of(name: &Name) -> ObjectKey {
+    pub(crate) fn of(name: &Name) -> ObjectKey {
         ObjectKey { name: name.clone(), instance: Name::default() }
     }
 }
 
 /// A number in as few bytes as it needs, behind one that tells how many these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Packed(pub u64);
+pub(crate) struct Packed(pub u64);
 
 impl Encode for Packed {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -82,7 +82,7 @@ impl Decode for Packed {
 
 /// The version of an object's head in its pool. Ceph: `rgw_bucket_entry_ver`, v1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HeadVersion {
+pub(crate) struct HeadVersion {
     /// -1 where it is not known.
     pub pool: i64,
     pub epoch: u64,
@@ -134,7 +134,7 @@ record!(Pending, "rgw_bucket_pending_info", 2 compat 2, { state: u8, time: Utime
 
 /// An object in the index. Ceph: `rgw_bucket_dir_entry`, v8, readable since v3.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub key: ObjectKey,
     pub version: HeadVersion,
     pub locator: Name,
@@ -152,10 +152,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn has(&self, flag: u16) -> bool {
+    pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
-    pub fn is_visible(&self) -> bool {
+    pub(crate) fn is_visible(&self) -> bool {
         (!self.has(flag::VERSION) || self.has(flag::CURRENT)) && !self.has(flag::DELETE_MARKER)
     }
 }
@@ -225,7 +225,7 @@ record!(
 
 /// A change to the index, for other zones. Ceph: `rgw_bi_log_entry`, v4.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogEntry {
+pub(crate) struct LogEntry {
     pub id: Name,
     pub key: ObjectKey,
     pub time: Utime,
@@ -289,10 +289,11 @@ record!(#[derive(Default)] Stats, "rgw_bucket_category_stats", 3 compat 2, {
     actual_size: u64,
 });
 
-/// Whether the index moves to more shards, and where to. Ceph: `cls_rgw_bucket_instance_entry`, v1; the fields
+/// Whether the index moves to more shards, and where to. Ceph: `cls_rgw_bucket_instance_entry`, v1;
+/// the fields
 /// behind the first are missing in v2, and are there again in v3.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Resharding {
+pub(crate) struct Resharding {
     pub status: u8,
     pub bucket_instance: Name,
     pub shards: i32,
@@ -350,14 +351,14 @@ fn rounded(size: u64) -> u64 {
 
 impl Header {
     /// Statistics wrap around where an index was damaged, as Ceph's do; `bucket check --fix` counts anew.
-    pub fn count(&mut self, meta: &Meta) {
+    pub(crate) fn count(&mut self, meta: &Meta) {
         let stats = self.stats.entry(meta.category).or_default();
         stats.num_entries = stats.num_entries.wrapping_add(1);
         stats.total_size = stats.total_size.wrapping_add(meta.accounted_size);
         stats.total_size_rounded = stats.total_size_rounded.wrapping_add(rounded(meta.accounted_size));
         stats.actual_size = stats.actual_size.wrapping_add(meta.size);
     }
-    pub fn discount(&mut self, entry: &Entry) {
+    pub(crate) fn discount(&mut self, entry: &Entry) {
         if !entry.exists {
             return;
         }

@@ -23,7 +23,7 @@ impl Counts {
 
 /// What happened in a bucket in an hour. Ceph: `rgw_usage_log_entry`, v3.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Usage {
+pub(crate) struct Usage {
     owner: Name,
     /// Empty if that is the owner.
     payer: Name,
@@ -115,7 +115,7 @@ record!(TrimRequest, "rgw_cls_usage_log_trim_op", 3 compat 2, {
 
 const RECORDS_MAX: u32 = 1000;
 
-pub fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, AddRequest::decode)?;
     let mut sums: BTreeMap<Name, Usage> = BTreeMap::new();
     for usage in &request.list.usage {
@@ -172,7 +172,7 @@ fn records(ctx: &mut Context<'_>, request: &ReadRequest) -> Result<Records, Stop
     Ok(records)
 }
 
-pub fn read(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn read(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, ReadRequest::decode)?;
     let Records { usage, last, more } = records(ctx, &request)?;
     let mut sums = BTreeMap::new();
@@ -185,7 +185,7 @@ pub fn read(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
 }
 
 /// ENODATA when there is nothing left to trim.
-pub fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
+pub(crate) fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     ctx.stat()?;
     let TrimRequest { start, end, user, bucket } = input(bytes, TrimRequest::decode)?;
     let mut request = ReadRequest { start, end, user, after: Name::default(), max: 0, bucket };
@@ -206,7 +206,7 @@ pub fn trim(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     }
 }
 
-pub fn clear(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
+pub(crate) fn clear(ctx: &mut Context<'_>, _: &[u8]) -> Reply {
     if ctx.exists() {
         ctx.omap_clear()?;
     }
