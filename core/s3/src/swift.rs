@@ -1,5 +1,5 @@
-//! What Swift keeps of a container beside the bucket that it is: metadata, and lists of its readers
-//! and writers.
+//! What Swift keeps of a container beside the bucket that it is: metadata, and lists of its readers and
+//! writers.
 //!
 //! The lists become statements of the bucket's policy when it is read, so that they hold for requests of S3
 //! as well.

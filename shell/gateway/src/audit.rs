@@ -155,9 +155,8 @@ impl AuditLog {
         }
     }
 
-    /// Something was administered, or refused. The operation is a verb of the Admin Ops API or of
-    /// `nacre s3`, or
-    /// an action of the IAM API.
+    /// Something was administered, or refused. The operation is a verb of the Admin Ops API or of `nacre s3`,
+    /// or an action of the IAM API.
     pub fn administered(
         &self,
         user: &str,

@@ -21,10 +21,9 @@
 //! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `providers` has whose tokens
 //! `web_identity` takes. `members` has the records of accounts of several users, `limits`
 //! what names and policies may be, `records` reads and changes
-//! records, `recent` remembers some for a short time. `notify` tells topics of changes. `lease` has
-//! what one gateway at a time does. `swift` serves the
-//! same buckets to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of
-//! other pages' forms, which `multipart` reads.
+//! records, `recent` remembers some for a short time. `notify` tells topics of changes. `lease` has what one
+//! gateway at a time does. `swift` serves the same buckets to clients of OpenStack. `console` has pages for
+//! browsers, `post_forms` takes uploads of other pages' forms, which `multipart` reads.
 
 mod access;
 mod access_log;

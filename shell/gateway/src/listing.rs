@@ -71,9 +71,8 @@ pub fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The names and values of a query or a form, without percent-encoding. What is not percent-encoded
-/// stays as it
-/// is.
+/// The names and values of a query or a form, without percent-encoding. What is not percent-encoded stays as
+/// it is.
 pub fn url_pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");

@@ -17,9 +17,8 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 impl Core {
-    /// Changes what can be changed of a version, and says which it is. A right that depends on the
-    /// object is one
-    /// on the object that it was decided on: another one that took its place is decided on again.
+    /// Changes what can be changed of a version, and says which it is. A right that depends on the object is
+    /// one on the object that it was decided on: another one that took its place is decided on again.
     pub async fn revise(
         &self,
         req: (&Extensions, &Option<Credentials>),

@@ -82,9 +82,8 @@ pub async fn names(pools: &Pools, prefix: &str) -> Result<Vec<String>, Failure> 
     Ok(found)
 }
 
-/// The names in a list, in order. A list has what belongs to an owner: a name is put into it before
-/// its record
-/// is made, and taken out after the record is gone, so that no record is missing in it.
+/// The names in a list, in order. A list has what belongs to an owner: a name is put into it before its
+/// record is made, and taken out after the record is gone, so that no record is missing in it.
 pub async fn listed(pools: &Pools, list: &str) -> Result<Vec<String>, Failure> {
     Ok(pairs(&pools.meta, list, "").await?.into_iter().map(|(name, _)| name).collect())
 }

@@ -6,8 +6,8 @@
 //!
 //! `writer` collects the writes of a leaf into compound operations, `change` decides what one write does to
 //! its key, `versions` what that means for the other versions of the key, `cells` holds what was read, `walk`
-//! has the requests that read, of which `notices` is one, `split` splits leaves, and `root` is the
-//! cached map of leaves.
+//! has the requests that read, of which `notices` is one, `split` splits leaves, and `root` is the cached map
+//! of leaves.
 //!
 //! Consistency rests on three rules:
 //!   - a write compares the leaf's generation and the entries that it was decided on, in the operation that

@@ -1,9 +1,8 @@
 //! Interfaces whose requests are forms, sent by POST to `/`: the Security Token Service (`sts`), the IAM API
 //! (`iam`) and topics (`notify`).
 //!
-//! `signature` checks the sender of a form, `form` reads it, `xml` writes answers. The version of
-//! its interface
-//! in a form says which interface it is for.
+//! `signature` checks the sender of a form, `form` reads it, `xml` writes answers. The version of its
+//! interface in a form says which interface it is for.
 
 pub mod form;
 pub mod signature;
