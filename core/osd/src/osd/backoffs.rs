@@ -5,7 +5,8 @@
 //! requests take memory that clients of other PGs need, and a PG that lacks members may wait for hours.
 
 use super::{Osd, TICK_EVERY};
-use nacre_base::{Now, PgId, Time};
+use crate::pg::Pg;
+use nacre_base::{Now, PgId, SpgId, Time};
 use nacre_machine::{ConnId, Effect};
 use nacre_proto::messages::{BackoffOp, OsdBackoff, RADOS_BACKOFF};
 use nacre_proto::types::EntityType;
@@ -30,15 +31,15 @@ impl Osd {
     }
 
     /// Drops the held requests of the session for the PG: the client resends them after the unblock.
-    pub(super) fn block(&mut self, conn: ConnId, id: PgId, out: &mut Vec<Effect>) {
-        let at = self.shard_of(id);
-        let Some(pg) = self.shards[at].pgs.get_mut(&id) else { return };
-        pg.drop_waiting(conn);
+    pub(super) fn block(&mut self, conn: ConnId, spg: SpgId, out: &mut Vec<Effect>) {
+        let at = self.shard_of(spg.pg);
+        let Some(pg) = self.shards[at].pgs.get_mut(&spg.pg) else { return };
+        pg.drop_waiting(conn, Some(spg));
         let range = *pg.range();
         self.waiting_for_map
             .ops
-            .retain(|(from, _, op)| *from != conn || op.spg.pg != id || !range.contains_hash(op.hash));
-        let message = self.backoffs.begin(conn, id, range, self.maps.epoch());
+            .retain(|(from, _, op)| *from != conn || op.spg != spg || !range.contains_hash(op.hash));
+        let message = self.backoffs.begin(conn, spg, range, self.maps.epoch());
         self.counted.backoffs.blocks.inc();
         out.push(Effect::Send { conn, tid: 0, message: message.into() });
     }
@@ -48,21 +49,21 @@ impl Osd {
     pub(super) fn look_at_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         let is_much = self.budget.waiting.held() >= self.budget.waiting.most();
         let patience = if is_much { TICK_EVERY } else { PATIENCE };
-        let give_back: Vec<(ConnId, PgId)> = self
+        let give_back: Vec<(ConnId, SpgId)> = self
             .pgs()
             .filter(|pg| pg.waits_since().is_some_and(|since| now.mono.since(since) >= patience))
-            .flat_map(|pg| pg.sessions_waiting().into_iter().map(|conn| (conn, pg.id)))
+            .flat_map(Pg::sessions_waiting)
             .collect();
-        for (conn, pg) in give_back {
+        for (conn, spg) in give_back {
             if self.may_block(conn) {
-                self.block(conn, pg, out);
+                self.block(conn, spg, out);
             }
         }
     }
 
     pub(super) fn on_backoff(&mut self, conn: ConnId, message: &OsdBackoff) {
         if message.op == BackoffOp::AckBlock {
-            self.backoffs.acknowledged(conn, message.spg.pg, message.id);
+            self.backoffs.acknowledged(conn, message.spg, message.id);
         }
     }
 

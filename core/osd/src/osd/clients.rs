@@ -24,7 +24,7 @@ impl Osd {
         op: Box<OsdOp>,
         out: &mut Vec<Effect>,
     ) {
-        if self.backoffs.covers(conn, op.spg.pg, op.hash) {
+        if self.backoffs.covers(conn, op.spg, op.hash) {
             return; // the client sends it again
         }
         // Copies are read for OSDs, of which one may be ourselves.
@@ -125,7 +125,7 @@ impl Osd {
             }
         }
         if waits_since.is_some_and(|since| self.is_to_be_kept(now, conn, since)) {
-            return self.block(conn, id, out);
+            return self.block(conn, op.spg, out);
         }
         self.numbers.op += 1;
         self.ops_served += 1;

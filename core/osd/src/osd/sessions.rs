@@ -127,7 +127,7 @@ impl Osd {
             self.shards
                 .iter_mut()
                 .flat_map(|shard| shard.pgs.values_mut())
-                .for_each(|pg| pg.drop_waiting(conn));
+                .for_each(|pg| pg.drop_waiting(conn, None));
             let osd = OsdId(session.peer.num as i32);
             if session.peer.kind == EntityType::Osd && self.links.inbound.get(&osd) == Some(&conn) {
                 self.links.inbound.remove(&osd);

@@ -476,12 +476,13 @@ impl Pg {
     pub fn range(&self) -> &PgRange {
         &self.history.range
     }
-    /// The sessions of the requests that wait until the placement group is active.
-    pub fn sessions_waiting(&self) -> BTreeSet<ConnId> {
-        self.waiting_for_active.sessions()
+    /// The sessions of the requests that wait until the placement group is active, and to which shard those
+    /// were sent.
+    pub fn sessions_waiting(&self) -> BTreeSet<(ConnId, SpgId)> {
+        self.waiting_for_active.iter().map(|op| (op.conn, op.request.spg)).collect()
     }
-    pub fn drop_waiting(&mut self, conn: ConnId) {
-        self.waiting_for_active.drop_session(conn);
+    pub fn drop_waiting(&mut self, conn: ConnId, spg: Option<SpgId>) {
+        self.waiting_for_active.drop_session(conn, spg);
     }
 
     pub fn handle(&mut self, ctx: &mut Ctx<'_>, event: PgEvent) {

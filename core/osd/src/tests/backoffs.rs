@@ -59,6 +59,29 @@ fn held_requests_get_a_backoff_after_a_while_and_run_when_active() {
     check(&mut w, &tids);
 }
 
+/// Ceph's client resends the requests of a backoff that were sent to the shard that it names.
+#[test]
+fn backoff_of_an_erasure_coded_group_names_the_shard_that_requests_were_sent_to() {
+    let mut w = erasure::erasure(1, 4, 2, 1, 1);
+    for primary in [0, 1] {
+        w.place(vec![(0, vec![OsdId(primary), OsdId(1 - primary), OsdId(2)])]);
+        w.run_until("clean", World::all_clean);
+        let name = format!("of {primary}");
+        let others = [1 - primary as usize, 2];
+        others.into_iter().for_each(|n| w.kill(n));
+        w.run_until("two are down", |w| others.iter().all(|n| !w.map.is_up(OsdId(*n as i32))));
+        let append = |n: u64| vec![Op::Append { data: format!("{n} ").into() }];
+        let tids: Vec<u64> = (0..5).map(|n| w.submit(&name, append(n))).collect();
+        w.run_for(Duration::from_secs(4));
+        assert_eq!(held(&w, primary as usize), 0);
+        others.into_iter().for_each(|n| w.start(n));
+        tids.into_iter().for_each(|tid| assert_eq!(w.reply(tid).result, 0));
+        assert_eq!(w.run_ops(&name, read()).ops[0].data, "0 1 2 3 4 ", "all, once, in order");
+        w.run_until("clean", World::all_clean);
+    }
+    assert!(w.blocks >= 2 && w.backoffs.is_empty());
+}
+
 #[test]
 fn short_peering_holds_requests_without_backoff() {
     let mut w = one_group(2);
@@ -165,7 +188,7 @@ fn backoff_ends_when_the_pg_is_split() {
         let more: Vec<u64> = (0..20).map(|n| w.submit(&format!("o{n}"), write("x"))).collect();
         w.split(4);
         w.run_for(Duration::from_secs(1));
-        let groups: Vec<u32> = w.backoffs.keys().map(|(_, pg, _)| pg.seed).collect();
+        let groups: Vec<u32> = w.backoffs.keys().map(|(_, spg, _)| spg.pg.seed).collect();
         assert!(groups.len() <= 4, "{groups:?}");
         w.start(1);
         more.into_iter().for_each(|tid| assert_eq!(w.reply(tid).result, 0));

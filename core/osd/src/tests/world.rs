@@ -7,7 +7,7 @@ use super::store::MemStore;
 use crate::osd::{MEMORY, Osd, OsdConfig};
 use crate::snap_set::SnapContext;
 use bytes::Bytes;
-use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, PoolId, Rng, SnapId, Time, Utime};
+use nacre_base::{Epoch, IntervalSet, Now, OsdId, PgId, PoolId, Rng, ShardId, SnapId, Time, Utime};
 use nacre_crush::CrushMap;
 use nacre_machine::{Closed, ConnId, Effect, Event, Level, Machine, Peer};
 use nacre_proto::maps::{
@@ -119,7 +119,7 @@ pub struct World {
     pub client_id: i64,
     pub client_features: u64,
     /// What OSDs asked the client to keep, by session, PG and number; and how often they did.
-    pub backoffs: BTreeMap<(ConnId, PgId, u64), Range<ObjectId>>,
+    pub backoffs: BTreeMap<(ConnId, SpgId, u64), Range<ObjectId>>,
     pub blocks: usize,
     requests: BTreeMap<u64, Request>,
     pub replies: BTreeMap<u64, OsdOpReply>,
@@ -971,14 +971,14 @@ impl World {
 
     fn client_backoff(&mut self, conn: ConnId, message: OsdBackoff) {
         let OsdBackoff { spg, id, ref begin, ref end, .. } = message;
-        let (key, range) = ((conn, spg.pg, id), begin.clone()..end.clone());
+        let (key, range) = ((conn, spg, id), begin.clone()..end.clone());
         if self.trace {
             eprintln!("{} client hears {:?} {id} of {}", self.now.nanos / 1_000_000, message.op, spg.pg);
         }
         match message.op {
             BackoffOp::Block => {
                 let alike =
-                    self.backoffs.iter().any(|((c, pg, _), r)| (*c, *pg, &r.start) == (conn, spg.pg, begin));
+                    self.backoffs.iter().any(|((c, of, _), r)| (*c, *of, &r.start) == (conn, spg, begin));
                 assert!(!alike, "Ceph's client takes two with the same begin for one");
                 self.backoffs.insert(key, range);
                 self.blocks += 1;
@@ -988,7 +988,7 @@ impl World {
                 self.backoffs.remove(&key).expect("what ends has begun");
                 for request in self.requests.values_mut() {
                     let sent = request.sent_to.is_some_and(|(_, sent)| sent == conn);
-                    if sent && request.op.spg.pg == spg.pg && range.contains(&request.op.object()) {
+                    if sent && request.op.spg == spg && range.contains(&request.op.object()) {
                         request.sent_to = None;
                     }
                 }
@@ -1006,7 +1006,8 @@ impl World {
             let request = self.requests.get_mut(&tid).unwrap();
             let pool = request.op.locator.pool;
             let pg = map.hash_to_pg(pool, request.op.hash).unwrap();
-            let Some(primary) = map.pg_to_up_acting(pg).acting_primary else {
+            let placed = map.pg_to_up_acting(pg);
+            let Some(primary) = placed.acting_primary else {
                 request.sent_to = None;
                 continue;
             };
@@ -1028,9 +1029,12 @@ impl World {
                 Some((conn, true)) => {
                     let conn = *conn;
                     let request = self.requests.get_mut(&tid).unwrap();
-                    request.op.spg = SpgId::replicated(pg);
+                    let place = placed.acting.iter().position(|osd| *osd == primary);
+                    let place = place.filter(|_| map.pool(pool).is_some_and(Pool::is_erasure));
+                    let spg = SpgId { pg, shard: place.map_or(ShardId::NONE, |place| ShardId(place as i8)) };
+                    request.op.spg = spg;
                     let object = request.op.object();
-                    let mut of_group = self.backoffs.range((conn, pg, 0)..=(conn, pg, u64::MAX));
+                    let mut of_group = self.backoffs.range((conn, spg, 0)..=(conn, spg, u64::MAX));
                     if of_group.any(|(_, range)| range.contains(&object)) {
                         continue;
                     }

@@ -2,9 +2,9 @@
 
 use crate::pg::ClientOp;
 use crate::throttle::memory::{Held, Memory};
-use nacre_base::Time;
+use nacre_base::{SpgId, Time};
 use nacre_machine::ConnId;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// Memory for a request beside its data.
 const REQUEST: u64 = 2 << 10;
@@ -34,9 +34,10 @@ impl WaitingForActive {
     pub fn clear(&mut self) {
         self.ops.clear();
     }
-    /// The requests of a session that ended: the client sends again those that it still wants.
-    pub fn drop_session(&mut self, conn: ConnId) {
-        self.ops.retain(|(op, _)| op.conn != conn);
+    /// The requests of a session that ended, or those to one shard: the client sends again those that it
+    /// still wants.
+    pub fn drop_session(&mut self, conn: ConnId, spg: Option<SpgId>) {
+        self.ops.retain(|(op, _)| op.conn != conn || spg.is_some_and(|spg| op.request.spg != spg));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &ClientOp> {
@@ -44,9 +45,6 @@ impl WaitingForActive {
     }
     pub fn len(&self) -> usize {
         self.ops.len()
-    }
-    pub fn sessions(&self) -> BTreeSet<ConnId> {
-        self.iter().map(|op| op.conn).collect()
     }
 
     pub fn begin(&mut self, now: Time) {
