@@ -10,6 +10,7 @@ use crate::action::{Action, Need};
 use crate::iam::is_account_id;
 use crate::policy::{Asked, Context, Effect, Kind, Policy, Principal};
 use crate::rate::RateLimit;
+use crate::tenant::{split_bucket, split_tenant};
 use bytes::Bytes;
 use nacre_wire::{Decode, DecodeError, Encode, Reader, from_slice, versioned_fields};
 use std::collections::BTreeMap;
@@ -207,6 +208,7 @@ impl Sender {
 /// The bucket of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
+    /// The full name.
     pub name: &'a str,
     pub owner: &'a str,
     pub access: &'a BucketAccess,
@@ -305,11 +307,11 @@ fn by_ownership(
     if is_allowed { Verdict::Allowed } else { Verdict::Denied }
 }
 
-/// Decides on what needs no bucket: making one, and listing one's own.
+/// Decides on what needs no bucket: making one with this full name, and listing one's own.
 pub fn decide_service(sender: &Sender, action: Action, name: Option<&str>, context: &Context) -> bool {
     let resource = match name {
         Some(name) => resource(name, "", None),
-        None => "arn:aws:s3:::*".to_owned(),
+        None => format!("arn:aws:s3::{}:*", sender.principal.bucket_tenant()),
     };
     let asked = Asked { principal: &sender.principal, action: action.name, resource: &resource, context };
     let is_user = sender.owner_id().is_some() && !sender.needs_policies();
@@ -341,9 +343,13 @@ fn may_at_all(sender: &Sender, action: Action, asked: &Asked<'_>) -> bool {
     has_right && is_within_limits(sender, asked)
 }
 
-/// Such as `arn:aws:s3::tenant:bucket/key`, with the tenant of the bucket's owner.
+/// Such as `arn:aws:s3::tenant:bucket/key`. A bucket without a tenant whose owner has one, as there were
+/// before tenants had names of their own, counts to that of its owner.
 fn resource(bucket: &str, owner: &str, key: Option<&str>) -> String {
-    let (tenant, _) = crate::policy::split_tenant(owner);
+    let (tenant, bucket) = match split_bucket(bucket) {
+        ("", bucket) => (split_tenant(owner).0, bucket),
+        named => named,
+    };
     match key {
         Some(key) => format!("arn:aws:s3::{tenant}:{bucket}/{key}"),
         None => format!("arn:aws:s3::{tenant}:{bucket}"),

@@ -2,6 +2,7 @@
 
 use crate::iam::{Member, is_account_id};
 use crate::rate::RateLimit;
+use crate::tenant::{is_tenant, split_bucket};
 use nacre_wire::{Decode, DecodeError, Encode, Reader, versioned_fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,6 +49,7 @@ versioned_fields!(
 /// A bucket, as its record has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
+    /// The full name: `tenant/name`, or `name` without a tenant.
     pub name: String,
     /// Names its index. A bucket that is deleted and made again has another one.
     pub id: String,
@@ -57,6 +59,17 @@ pub struct Bucket {
     pub created: u64,
 }
 versioned_fields!(Bucket, "s3 bucket", name, id, owner, created);
+
+impl Bucket {
+    /// As its tenant calls it.
+    pub fn plain_name(&self) -> &str {
+        split_bucket(&self.name).1
+    }
+    /// The tenant in whose names it is; empty for most.
+    pub fn tenant(&self) -> &str {
+        split_bucket(&self.name).0
+    }
+}
 
 /// What a subuser may do with what belongs to its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,10 +277,9 @@ impl Decode for Caps {
 /// subusers, slashes and stars are for policies.
 pub fn is_user_id(id: &str) -> bool {
     let (tenant, name) = crate::policy::split_tenant(id);
-    let is_tenant = tenant.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_name = |c: char| !c.is_control() && !matches!(c, ':' | '/' | '*' | '?' | '$' | '"' | '<' | '>');
     let is_free = !id.starts_with('$') && !is_account_id(id);
-    id.len() <= 128 && is_tenant && !name.is_empty() && name.chars().all(is_name) && is_free
+    id.len() <= 128 && is_tenant(tenant) && !name.is_empty() && name.chars().all(is_name) && is_free
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 //! `account` users and buckets, `notice` what topics are told of changes, `config` what is set on a bucket,
 //! `quota` and `rate` limits of both, `usage` what was done with them, `form` what browsers may upload.
 //!
-//! `iam` has accounts of several users. `access` decides on requests, from `policy`, `acl` and the table
-//! of operations in `action`. `swift` has what Swift adds to buckets, `keystone` what OpenStack's identity
-//! service answers.
+//! `iam` has accounts of several users, `tenant` the names of buckets. `access` decides on requests, from
+//! `policy`, `acl` and the table of operations in `action`. `swift` has what Swift adds to buckets,
+//! `keystone` what OpenStack's identity service answers.
 //!
 //! Start at `BucketIndex` and `docs/decisions/0061-s3-index.md`.
 
@@ -37,6 +37,7 @@ mod rate;
 mod record;
 pub mod swift;
 mod tag;
+pub mod tenant;
 mod upload;
 pub mod usage;
 mod version;

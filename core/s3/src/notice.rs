@@ -8,6 +8,7 @@ use crate::index::{Answer, Change};
 use crate::leaf::notice_key;
 use crate::record::Entry;
 use crate::tag::Tag;
+use crate::tenant::split_bucket;
 use crate::version::{VersionId, Versioning};
 use bytes::Bytes;
 use nacre_base::Name;
@@ -101,6 +102,7 @@ versioned_fields!(NoticeSource, "s3 notice source", user, address, request, regi
 /// The bucket of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoticeBucket {
+    /// The full name.
     pub name: String,
     pub id: String,
     pub owner: String,
@@ -303,6 +305,7 @@ impl Notice {
             map.iter().map(|(key, val)| json!({ "key": key, "val": val })).collect()
         };
         let Notice { rule, event, time, tag, source, bucket, object, .. } = self;
+        let (tenant, name) = split_bucket(&bucket.name);
         // The time takes 48 bits. Writes of one gateway in the same millisecond follow each other.
         let sequencer = format!("{:016X}", time << 16 | tag.sequence & 0xffff);
         json!({
@@ -318,9 +321,9 @@ impl Notice {
                 "s3SchemaVersion": "1.0",
                 "configurationId": rule,
                 "bucket": {
-                    "name": bucket.name,
+                    "name": name,
                     "ownerIdentity": { "principalId": bucket.owner },
-                    "arn": format!("arn:aws:s3:::{}", bucket.name),
+                    "arn": format!("arn:aws:s3::{tenant}:{name}"),
                     "id": bucket.id,
                 },
                 "object": {

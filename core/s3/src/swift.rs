@@ -4,7 +4,8 @@
 //! The lists become statements of the bucket's policy when it is read, so that they hold for requests of S3
 //! as well.
 
-use crate::policy::{BadPolicy, Kind, Policy, split_tenant};
+use crate::policy::{BadPolicy, Kind, Policy};
+use crate::tenant::{split_bucket, split_tenant};
 use bytes::Bytes;
 use nacre_wire::{DecodeError, from_slice, versioned_fields};
 use serde_json::{Value, json};
@@ -106,11 +107,12 @@ impl Container {
         }
     }
 
-    /// Statements for the bucket's policy; none if the lists are empty.
+    /// Statements for the policy of the bucket with this full name; none if the lists are empty.
     pub fn policy(&self, bucket: &str) -> Result<Option<Policy>, BadPolicy> {
         let bad = |e: BadElement| BadPolicy::Malformed(e.to_string());
         let (read, write) = (elements(&self.read).map_err(bad)?, elements(&self.write).map_err(bad)?);
-        let (objects, all) = (format!("arn:aws:s3:::{bucket}/*"), format!("arn:aws:s3:::{bucket}"));
+        let name = split_bucket(bucket).1;
+        let (objects, all) = (format!("arn:aws:s3:::{name}/*"), format!("arn:aws:s3:::{name}"));
         let allow = |principal: Value, actions: &[&str], resource: &str, condition: Value| {
             let mut statement = json!({
                 "Effect": "Allow", "Principal": principal, "Action": actions, "Resource": resource,

@@ -6,7 +6,7 @@
 use crate::access_log::logging_of;
 use crate::buckets::{Buckets, OpenBucket};
 use crate::errors;
-use crate::listing::url_pairs;
+use crate::listing::{percent_decode, url_pairs};
 use crate::objects::{key_of, tags_of_header};
 use crate::rates::Rates;
 use crate::trace::Trace;
@@ -59,12 +59,23 @@ pub fn base_url(headers: &HeaderMap, peer: Option<Peer>) -> String {
 #[derive(Clone)]
 pub struct Granted {
     pub identity: Identity,
+    /// The full name of the bucket that it is about.
+    bucket: Option<String>,
+    /// That of the source of a copy, if a header names it.
+    pub source_bucket: Option<String>,
     /// The values of condition keys.
     context: Arc<Context>,
     /// If it was decided on the object itself.
     decided: Option<Decided>,
     /// The same of the source of a copy.
     source: Option<Decided>,
+}
+
+impl Granted {
+    /// The full name of the bucket that the request is about.
+    pub fn bucket(&self) -> S3Result<&str> {
+        self.bucket.as_deref().ok_or_else(|| errors::internal("a request was checked without its bucket"))
+    }
 }
 
 /// A decision that depends on an object: on its list, its owner or its tags.
@@ -80,6 +91,13 @@ struct Ruling {
     is_allowed: bool,
     /// The object that it depends on.
     on: Option<Tag>,
+}
+
+/// The source of a copy that may be read.
+struct Source {
+    /// The full name.
+    bucket: String,
+    decided: Option<Decided>,
 }
 
 /// Which object of a request.
@@ -292,23 +310,40 @@ impl Access {
         identity: &Identity,
         request: &Head<'_>,
         context: &Context,
-    ) -> S3Result<Option<Decided>> {
+    ) -> S3Result<Option<Source>> {
         let Some(source) = request.header("x-amz-copy-source") else { return Ok(None) };
         let invalid = || s3_error!(InvalidArgument, "Copy Source must mention the source bucket and key");
+        if names_tenant(source) {
+            return Err(s3_error!(
+                NotImplemented,
+                "the source of a copy must be in a bucket of the own tenant"
+            ));
+        }
         let CopySource::Bucket { bucket, key, version_id } =
             CopySource::parse(source).map_err(|_| invalid())?
         else {
             return Err(s3_error!(NotImplemented, "access points are not supported"));
         };
+        let bucket = self.buckets.full_name(&bucket, identity.tenant()).await?;
         let opened = self.open(&bucket).await?;
         request.check_owner(EXPECTED_SOURCE_OWNER, &opened.bucket)?;
         let action = Action::of_operation("GetObject", version_id.is_some());
         let at = At { key: &key, version: version_id.as_deref() };
         match self.may(identity, action, Some(at), &opened, context).await? {
-            Ruling { is_allowed: true, on } => Ok(on.map(|tag| Decided { action, tag })),
+            Ruling { is_allowed: true, on } => {
+                Ok(Some(Source { bucket, decided: on.map(|tag| Decided { action, tag }) }))
+            }
             _ => Err(denied()),
         }
     }
+}
+
+/// Whether the source of a copy is `tenant:bucket/key`, which the rest of the gateway cannot read.
+fn names_tenant(source: &str) -> bool {
+    let decoded = percent_decode(source);
+    let source = decoded.as_deref().unwrap_or(source);
+    let bucket = source.strip_prefix('/').unwrap_or(source).split('/').next().unwrap_or_default();
+    bucket.contains(':') && !bucket.starts_with("arn:")
 }
 
 /// With the values of condition keys that an object's tags have.
@@ -492,6 +527,7 @@ pub fn basic_time(text: &str) -> Option<OffsetDateTime> {
 pub struct Target<'a> {
     /// The operation of S3, by its name.
     pub operation: &'a str,
+    /// The full name.
     pub bucket: Option<&'a str>,
     pub key: Option<&'a str>,
 }
@@ -512,7 +548,7 @@ impl Access {
         let is_step = trace.is_some_and(|trace| trace.facts().begin(target.operation, action.is_write));
         let trace = trace.filter(|_| !is_step);
         let mut of_bucket = None;
-        let (mut decided, mut source) = (None, None);
+        let (mut decided, mut source): (_, Option<Source>) = (None, None);
         if let Some(trace) = trace {
             let mut facts = trace.facts();
             facts.operation = target.operation.to_owned();
@@ -574,7 +610,9 @@ impl Access {
                 trace.facts().charged = Some(charged);
             }
         }
-        Ok(Granted { identity, context: Arc::new(context), decided, source })
+        let (source_bucket, source) = source.map(|found| (found.bucket, found.decided)).unzip();
+        let (bucket, context) = (target.bucket.map(str::to_owned), Arc::new(context));
+        Ok(Granted { identity, bucket, source_bucket, context, decided, source: source.flatten() })
     }
 }
 
@@ -588,7 +626,10 @@ impl S3Access for Access {
         let trace = cx.extensions_mut().get::<Trace>().cloned();
         let operation = cx.s3_op().name();
         let path = cx.s3_path();
-        let bucket = path.get_bucket_name().map(str::to_owned);
+        let bucket = match path.get_bucket_name() {
+            Some(asked) => Some(self.buckets.full_name(asked, identity.tenant()).await?),
+            None => None,
+        };
         let key = path.get_object_key().map(str::to_owned);
         let target = Target { operation, bucket: bucket.as_deref(), key: key.as_deref() };
         let granted = self.authorize(identity, target, &request, trace.as_ref()).await?;
@@ -598,7 +639,7 @@ impl S3Access for Access {
 
     async fn delete_objects(&self, req: &mut S3Request<DeleteObjectsInput>) -> S3Result<()> {
         let Granted { identity, context, .. } = granted(&req.extensions)?.clone();
-        let opened = self.open(&req.input.bucket).await?;
+        let opened = self.open(granted(&req.extensions)?.bucket()?).await?;
         let bypass = bypasses(&req.headers).then(|| Action::of_operation(BYPASS_OPERATION, false));
         let mut denied_deletes = DeniedDeletes::default();
         for (position, object) in req.input.delete.objects.iter().enumerate() {

@@ -11,6 +11,7 @@ use crate::store::now;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{Method, StatusCode, Uri};
+use nacre_s3::tenant::split_bucket;
 use nacre_s3::{AccessRecord, BucketLogging, LogSource, setting};
 use nacre_wire::{from_slice, to_vec};
 use s3s::dto::{
@@ -236,7 +237,7 @@ fn logging_of_answer(logging: BucketLogging) -> LoggingEnabled {
         }
     };
     LoggingEnabled {
-        target_bucket: logging.target,
+        target_bucket: split_bucket(&logging.target).1.to_owned(),
         target_grants: None,
         target_object_key_format: Some(format),
         target_prefix: logging.prefix,
@@ -249,11 +250,13 @@ impl Core {
         &self,
         req: S3Request<PutBucketLoggingInput>,
     ) -> S3Result<S3Response<PutBucketLoggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let BucketLoggingStatus { logging_enabled } = req.input.bucket_logging_status;
         let value = match logging_enabled.map(logging_of_request).transpose()? {
             None => None,
-            Some(logging) => {
+            Some(mut logging) => {
+                let tenant = bucket.record.tenant();
+                logging.target = self.buckets.full_name(&logging.target, tenant).await?;
                 self.check_target(&bucket, &logging).await?;
                 Some(to_vec(&logging))
             }
@@ -287,7 +290,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketLoggingInput>,
     ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let logging = logging_of(&bucket.config.others)?;
         Ok(S3Response::new(GetBucketLoggingOutput { logging_enabled: logging.map(logging_of_answer) }))
     }

@@ -22,7 +22,7 @@ impl Core {
         req: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let version = version_of(input.version_id.as_deref())?;
         let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let asks = |name: &str| input.object_attributes.iter().any(|asked| asked.as_str() == name);

@@ -1,9 +1,10 @@
 //! Buckets: their records, and the lists of users' buckets.
 //!
-//! The meta namespace has an object `bucket.NAME` for each bucket, which decides what the name means, and an
-//! object `buckets.USER` for each user whose omap lists names. A name is put into the list before the record
-//! is made, and taken out after the record is gone, so that no bucket is missing in it; what is in the list
-//! without a record is not shown. `trash.ID` stands for an index that is to be removed (`deletions`).
+//! The meta namespace has an object `bucket.NAME` for each bucket, by its full name (`nacre_s3::tenant`),
+//! which decides what the name means, and an object `buckets.USER` for each user whose omap lists names. A
+//! name is put into the list before the record is made, and taken out after the record is gone, so that no
+//! bucket is missing in it; what is in the list without a record is not shown. `trash.ID` stands for an index
+//! that is to be removed (`deletions`).
 //!
 //! The omap of a record has the settings of the bucket.
 
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nacre_base::{Name, errno};
 use nacre_rados::{Compare, Failure};
+use nacre_s3::tenant::{full_name, meant_bucket, split_tenant};
 use nacre_s3::{Answer, Ask, Bucket, BucketConfig, Change, Item, Listed, PageRequest, Tag, create_bucket};
 use nacre_wire::{from_slice, to_vec};
 use s3s::{S3Error, S3Result, s3_error};
@@ -75,7 +77,24 @@ impl Buckets {
         Buckets { store, known: Mutex::default() }
     }
 
-    /// A bucket. Whether a request may use it was checked by `access`.
+    /// The full name of the bucket that a sender of this tenant means, whether or not there is one.
+    pub async fn full_name(&self, asked: &str, own_tenant: &str) -> S3Result<String> {
+        let (tenant, name) = meant_bucket(asked, own_tenant);
+        self.name_in(tenant, name).await
+    }
+
+    /// The same of a name in a tenant.
+    pub async fn name_in(&self, tenant: &str, name: &str) -> S3Result<String> {
+        let full = full_name(tenant, name);
+        if tenant.is_empty() || self.find(&full).await?.is_some() {
+            return Ok(full);
+        }
+        // It may be of the time before tenants had names of their own, when one of their users made it.
+        let older = self.find(name).await?.filter(|older| split_tenant(&older.record.owner).0 == tenant);
+        Ok(older.map_or(full, |older| older.record.name.clone()))
+    }
+
+    /// A bucket, by its full name. Whether a request may use it was checked by `access`.
     pub async fn open(&self, name: &str) -> S3Result<OpenBucket> {
         self.find(name).await?.ok_or_else(errors::no_such_bucket)
     }
@@ -260,7 +279,9 @@ impl Buckets {
         let find = async |name: String| self.find(&name).await;
         let found: Vec<_> = stream::iter(names).map(find).buffered(READS_MAX).try_collect().await?;
         let records = found.into_iter().flatten().map(|bucket| bucket.record);
-        Ok(records.filter(|record| record.owner == user).collect())
+        let mut records: Vec<_> = records.filter(|record| record.owner == user).collect();
+        records.sort_by(|one, other| one.plain_name().cmp(other.plain_name()));
+        Ok(records)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Requests of pages of other sites: the question that a browser asks first, and the headers of answers.
 
-use crate::buckets::Buckets;
+use crate::buckets::{Buckets, OpenBucket};
 use crate::errors;
 use crate::listing::percent_decode;
+use crate::trace::Trace;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -17,7 +18,10 @@ use s3s::{HttpError, HttpResponse, S3Error, S3Result};
 pub struct CrossOrigin {
     origin: String,
     method: String,
+    /// As the request names it.
     bucket: String,
+    /// Knows which one that is for the sender, when the request was checked.
+    trace: Option<Trace>,
 }
 
 impl CrossOrigin {
@@ -30,12 +34,23 @@ impl CrossOrigin {
         if bucket.is_empty() {
             return None;
         }
-        Some(CrossOrigin { origin: origin.to_owned(), method: request.method().to_string(), bucket })
+        let trace = request.extensions().get::<Trace>().cloned();
+        Some(CrossOrigin { origin: origin.to_owned(), method: request.method().to_string(), bucket, trace })
+    }
+
+    /// The bucket; none if there is none. One without a sender that is known has no tenant of its own.
+    async fn find(&self, buckets: &Buckets) -> S3Result<Option<OpenBucket>> {
+        let known = self.trace.as_ref().and_then(|trace| trace.facts().bucket.clone());
+        let name = match known {
+            Some(bucket) => bucket.name.clone(),
+            None => buckets.full_name(&self.bucket, "").await?,
+        };
+        buckets.of_any_user(&name).await
     }
 
     /// Adds the headers that let the page read the answer, if a rule of the bucket allows it.
     pub async fn allow<B>(&self, buckets: &Buckets, answer: &mut Response<B>) {
-        let Ok(Some(bucket)) = buckets.of_any_user(&self.bucket).await else { return };
+        let Ok(Some(bucket)) = self.find(buckets).await else { return };
         if bucket.config.cors.is_empty() {
             return;
         }
@@ -81,7 +96,7 @@ async fn allowed<B>(
         return Err(errors::with_code("BadRequest", StatusCode::BAD_REQUEST, message));
     };
     let headers = text(ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
-    let bucket = buckets.of_any_user(&asked.bucket).await?.ok_or_else(errors::no_such_bucket)?;
+    let bucket = asked.find(buckets).await?.ok_or_else(errors::no_such_bucket)?;
     let request = CorsRequest { origin: &asked.origin, method, headers };
     CorsRule::answer(&bucket.config.cors, request).ok_or_else(forbidden)
 }

@@ -1,7 +1,11 @@
-//! Names of buckets in the host part of URLs, such as `http://photos.s3.example.com/key`.
+//! Names of buckets in URLs: in the host part, such as `http://photos.s3.example.com/key`, and with a tenant
+//! in the path, such as `http://s3.example.com/tenant:photos/key`.
 
+use nacre_s3::tenant::is_tenant;
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
+use s3s::path::check_bucket_name;
+use s3s::validation::NameValidation;
 use std::sync::Arc;
 
 /// The domains under which buckets are found. Other hosts have no bucket in their name.
@@ -52,9 +56,36 @@ impl S3Host for Domains {
     }
 }
 
+/// Which names of buckets paths may have: S3's, and these with a tenant.
+pub struct BucketNames;
+
+impl NameValidation for BucketNames {
+    fn validate_bucket_name(&self, name: &str) -> bool {
+        let (tenant, name) = name.split_once(':').unwrap_or(("", name));
+        is_tenant(tenant) && check_bucket_name(name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_may_name_the_tenant_of_a_bucket() {
+        for (name, expected) in [
+            ("photos", true),
+            ("t_1:photos", true),
+            (":photos", true),
+            ("t:", false),
+            ("t-1:photos", false),
+            ("t:u:photos", false),
+            ("t$u:photos", false),
+            ("t/photos", false),
+            ("Photos", false),
+        ] {
+            assert_eq!(BucketNames.validate_bucket_name(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn buckets_are_what_is_before_a_domain() {

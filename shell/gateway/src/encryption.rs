@@ -306,7 +306,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketEncryptionInput>,
     ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let default = default_of(req.input.server_side_encryption_configuration.rules)?;
         if default.source == KeySource::Named {
             self.ring_key(KeySource::Named, &default.name).await?;
@@ -320,7 +320,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketEncryptionInput>,
     ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let default = BucketEncryption::decode(&bucket.config.others).map_err(errors::corrupt)?;
         let Some(BucketEncryption { source, name }) = default else {
             return Err(errors::with_code(
@@ -349,7 +349,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketEncryptionInput>,
     ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, BucketEncryption::SETTING, None).await?;
         Ok(S3Response::with_status(DeleteBucketEncryptionOutput::default(), StatusCode::NO_CONTENT))
     }

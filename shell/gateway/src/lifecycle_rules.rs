@@ -25,7 +25,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let rules = req.input.lifecycle_configuration.map(|asked| asked.rules).unwrap_or_default();
         let rules: Vec<LifecycleRule> = rules.into_iter().map(rule_of_request).collect::<S3Result<_>>()?;
         if let Some(fault) = LifecycleRule::fault(&rules) {
@@ -46,7 +46,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         if bucket.config.lifecycle.is_empty() {
             let message = "The lifecycle configuration does not exist";
             return Err(errors::with_code("NoSuchLifecycleConfiguration", StatusCode::NOT_FOUND, message));
@@ -61,7 +61,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketLifecycleInput>,
     ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::LIFECYCLE, None).await?;
         Ok(S3Response::with_status(DeleteBucketLifecycleOutput::default(), StatusCode::NO_CONTENT))
     }

@@ -159,7 +159,7 @@ impl Core {
         req: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let names = Names::of(input.encoding_type.as_ref())?;
         let max = page_size(input.max_keys)?;
         let request = PageRequest {
@@ -194,7 +194,7 @@ impl Core {
         req: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let names = Names::of(input.encoding_type.as_ref())?;
         let max = page_size(input.max_keys)?;
         let after = match &input.continuation_token {

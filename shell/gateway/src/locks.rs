@@ -134,7 +134,7 @@ impl Core {
         &self,
         req: S3Request<PutObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let asked = req.input.object_lock_configuration.unwrap_or_default();
         if asked.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str) != Some("Enabled") {
             return Err(s3_error!(MalformedXML, "object lock can only be enabled"));
@@ -158,7 +158,7 @@ impl Core {
         &self,
         req: S3Request<GetObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let Some(rule) = &bucket.config.lock else {
             let message = "Object Lock configuration does not exist for this bucket";
             let code = "ObjectLockConfigurationNotFoundError";
@@ -189,7 +189,7 @@ impl Core {
         req: S3Request<PutObjectRetentionInput>,
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         bucket.config.lock.as_ref().ok_or_else(no_lock)?;
         let asked = input.retention.unwrap_or_default();
         let new = match (&asked.mode, &asked.retain_until_date) {
@@ -200,8 +200,7 @@ impl Core {
         let bypass = input.bypass_governance_retention == Some(true);
         let revision = Revision::Retention { new, view: LockView { now: now(), bypass } };
         let version = input.version_id.as_deref();
-        let asked = (&req.extensions, &req.credentials);
-        self.revise(asked, &input.bucket, &input.key, version, revision).await?;
+        self.revise(&req.extensions, &input.key, version, revision).await?;
         Ok(S3Response::new(PutObjectRetentionOutput::default()))
     }
 
@@ -210,7 +209,7 @@ impl Core {
         &self,
         req: S3Request<GetObjectRetentionInput>,
     ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         bucket.config.lock.as_ref().ok_or_else(no_lock)?;
         let version = version_of(req.input.version_id.as_deref())?;
         let object = self.object(&bucket, &req.input.key, version).await?;
@@ -228,13 +227,12 @@ impl Core {
         req: S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         bucket.config.lock.as_ref().ok_or_else(no_lock)?;
         let status = input.legal_hold.and_then(|hold| hold.status);
         let is_held = hold_of(status.as_ref().map(ObjectLockLegalHoldStatus::as_str).unwrap_or_default())?;
         let (version, revision) = (input.version_id.as_deref(), Revision::LegalHold(is_held));
-        let asked = (&req.extensions, &req.credentials);
-        self.revise(asked, &input.bucket, &input.key, version, revision).await?;
+        self.revise(&req.extensions, &input.key, version, revision).await?;
         Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
     }
 
@@ -243,7 +241,7 @@ impl Core {
         &self,
         req: S3Request<GetObjectLegalHoldInput>,
     ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         bucket.config.lock.as_ref().ok_or_else(no_lock)?;
         let version = version_of(req.input.version_id.as_deref())?;
         let object = self.object(&bucket, &req.input.key, version).await?;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use nacre_base::Name;
 use nacre_s3::access::{Ownership, setting};
+use nacre_s3::tenant::split_bucket;
 use nacre_s3::{Refusal, Revision};
 use nacre_wire::to_vec;
 use s3s::dto::{
@@ -27,8 +28,10 @@ impl Core {
         req: &S3Request<CreateBucketInput>,
     ) -> S3Result<(Vec<(Name, Bytes)>, String)> {
         let denied = || s3_error!(AccessDenied, "Access Denied");
-        let owner = granted(&req.extensions)?.identity.owner.clone().ok_or_else(denied)?;
-        if RESERVED.contains(&&*req.input.bucket) {
+        let granted = granted(&req.extensions)?;
+        let owner = granted.identity.owner.clone().ok_or_else(denied)?;
+        let name = split_bucket(granted.bucket()?).1;
+        if RESERVED.contains(&name) {
             return Err(s3_error!(InvalidBucketName, "the name is used by another interface"));
         }
         let too_many = || {
@@ -40,7 +43,7 @@ impl Core {
             Ok(0) => {}
             Ok(max) => {
                 let buckets = self.buckets.list(&owner.id).await?;
-                let is_new = !buckets.iter().any(|bucket| bucket.name == req.input.bucket);
+                let is_new = !buckets.iter().any(|bucket| bucket.plain_name() == name);
                 if is_new && buckets.len() >= max {
                     return Err(too_many());
                 }
@@ -73,7 +76,7 @@ impl Core {
         &self,
         req: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let version = version_of(req.input.version_id.as_deref())?;
         let object =
             self.object_for(&req.extensions, Which::Target, &bucket, &req.input.key, version).await?;
@@ -93,7 +96,7 @@ impl Core {
         req: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let access = settings(&bucket)?;
         if access.ownership() == Ownership::BucketOwnerEnforced {
             return Err(no_lists());

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::http::Extensions;
 use nacre_s3::{Answer, Ask, Change, Refusal, Revision, Tag, VersionId};
-use s3s::auth::Credentials;
 use s3s::dto::{
     DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
     PutObjectTaggingInput, PutObjectTaggingOutput,
@@ -21,14 +20,12 @@ impl Core {
     /// one on the object that it was decided on: another one that took its place is decided on again.
     pub async fn revise(
         &self,
-        req: (&Extensions, &Option<Credentials>),
-        bucket: &str,
+        extensions: &Extensions,
         key: &str,
         version: Option<&str>,
         revision: Revision,
     ) -> S3Result<Option<String>> {
-        let (extensions, credentials) = req;
-        let bucket = self.open(credentials, bucket).await?;
+        let bucket = self.open(extensions).await?;
         let version = version_of(version)?;
         let is_decided_on_object = granted(extensions)?.is_decided_on_object();
         loop {
@@ -69,11 +66,11 @@ impl Core {
         &self,
         req: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let (input, asked) = (req.input, (&req.extensions, &req.credentials));
+        let input = req.input;
         let tags = tags_of_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-        let (bucket, key) = (&input.bucket, &input.key);
+        let key = &input.key;
         let revision = Revision::Tags(tags);
-        let version_id = self.revise(asked, bucket, key, input.version_id.as_deref(), revision).await?;
+        let version_id = self.revise(&req.extensions, key, input.version_id.as_deref(), revision).await?;
         Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
     }
 
@@ -82,7 +79,7 @@ impl Core {
         &self,
         req: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let version = version_of(req.input.version_id.as_deref())?;
         let object =
             self.object_for(&req.extensions, Which::Target, &bucket, &req.input.key, version).await?;
@@ -95,10 +92,10 @@ impl Core {
         &self,
         req: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        let (input, asked) = (req.input, (&req.extensions, &req.credentials));
-        let (bucket, key) = (&input.bucket, &input.key);
+        let input = req.input;
+        let key = &input.key;
         let none = Revision::Tags(Default::default());
-        let version_id = self.revise(asked, bucket, key, input.version_id.as_deref(), none).await?;
+        let version_id = self.revise(&req.extensions, key, input.version_id.as_deref(), none).await?;
         Ok(S3Response::with_status(DeleteObjectTaggingOutput { version_id }, StatusCode::NO_CONTENT))
     }
 }

@@ -1,6 +1,6 @@
 //! Objects: PUT, GET, HEAD, DELETE and COPY.
 
-use crate::access::{DeniedDeletes, Which};
+use crate::access::{DeniedDeletes, Which, granted};
 use crate::buckets::OpenBucket;
 use crate::checksums::{Algorithm, Expected, hex, kind, set_checksum};
 use crate::classes::Chosen;
@@ -254,7 +254,7 @@ macro_rules! describe {
 impl Core {
     /// PutObject.
     pub async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let key = key_of(&req.input.key)?;
         let expected = Expected::of_headers(&req.headers, Algorithm::Crc64Nvme)?;
         let (encryption, cipher) = sealed(self.sealing(&req, &bucket).await?);
@@ -355,7 +355,7 @@ impl Core {
     /// GetObject.
     pub async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let version = version_of(input.version_id.as_deref())?;
         let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let condition = ReadCondition {
@@ -390,7 +390,7 @@ impl Core {
         req: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let version = version_of(input.version_id.as_deref())?;
         let object = self.object_for(&req.extensions, Which::Target, &bucket, &input.key, version).await?;
         let condition = ReadCondition {
@@ -413,7 +413,7 @@ impl Core {
         req: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let condition = Condition {
             mtime: input.if_match_last_modified_time.as_ref().map(seconds),
             size: input.if_match_size.and_then(|size| u64::try_from(size).ok()),
@@ -463,7 +463,7 @@ impl Core {
         &self,
         req: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let delete = req.input.delete;
         if delete.objects.len() > DELETES_MAX || delete.objects.is_empty() {
             return Err(s3_error!(MalformedXML, "one request deletes from 1 to {DELETES_MAX} objects"));
@@ -511,7 +511,6 @@ impl Core {
     /// The object that a copy is made of.
     pub async fn copy_source(
         &self,
-        credentials: &Option<s3s::auth::Credentials>,
         extensions: &Extensions,
         source: &CopySource,
         condition: &ReadCondition,
@@ -520,7 +519,8 @@ impl Core {
             return Err(s3_error!(NotImplemented, "access points are not supported"));
         };
         let version = version_of(version_id.as_deref())?;
-        let bucket = self.open(credentials, bucket).await?;
+        let named = granted(extensions)?.source_bucket.as_deref().unwrap_or(bucket);
+        let bucket = self.buckets.open(named).await?;
         let object = self.object_for(extensions, Which::Source, &bucket, key, version).await?;
         // Whatever the condition, a copy that is not made has failed.
         condition.check(&object.entry).map_err(|_| errors::of_refusal(&Refusal::PreconditionFailed))?;
@@ -532,7 +532,7 @@ impl Core {
         &self,
         req: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let key = key_of(&req.input.key)?;
         let Written { owner: writer, acl } = self.written_by(&req.headers, &req.extensions, &bucket).await?;
         let from = ReadCondition {
@@ -542,7 +542,7 @@ impl Core {
             if_unmodified_since: req.input.copy_source_if_unmodified_since.as_ref().map(seconds),
         };
         let (source_bucket, source_key, source) =
-            self.copy_source(&req.credentials, &req.extensions, &req.input.copy_source, &from).await?;
+            self.copy_source(&req.extensions, &req.input.copy_source, &from).await?;
         let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
         let sealing = self.sealing_of_copy(&req, &bucket, &source.head.encryption).await?;
         let input = req.input;

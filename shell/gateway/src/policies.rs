@@ -59,12 +59,8 @@ pub struct Written {
 }
 
 impl Core {
-    async fn with_access(
-        &self,
-        credentials: &Option<s3s::auth::Credentials>,
-        bucket: &str,
-    ) -> S3Result<(OpenBucket, BucketAccess)> {
-        let bucket = self.open(credentials, bucket).await?;
+    async fn with_access(&self, extensions: &Extensions) -> S3Result<(OpenBucket, BucketAccess)> {
+        let bucket = self.open(extensions).await?;
         let access = settings(&bucket)?;
         Ok((bucket, access))
     }
@@ -104,7 +100,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketPolicyInput>,
     ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-        let (_, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (_, access) = self.with_access(&req.extensions).await?;
         let policy = Some(access.policy).filter(|policy| !policy.is_empty()).ok_or_else(no_policy)?;
         Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
     }
@@ -115,7 +111,7 @@ impl Core {
         req: S3Request<PutBucketPolicyInput>,
     ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
         let input = req.input;
-        let (bucket, access) = self.with_access(&req.credentials, &input.bucket).await?;
+        let (bucket, access) = self.with_access(&req.extensions).await?;
         let policy =
             Policy::parse(&input.policy, Kind::Bucket(&bucket.record.name)).map_err(|bad| match bad {
                 BadPolicy::TooLarge(_) => {
@@ -135,7 +131,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketPolicyInput>,
     ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::POLICY, None).await?;
         Ok(S3Response::new(DeleteBucketPolicyOutput::default()))
     }
@@ -145,7 +141,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-        let (bucket, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (bucket, access) = self.with_access(&req.extensions).await?;
         let block = access.public_block.unwrap_or_default();
         let policy = access.read_policy(&bucket.record.name).map_err(errors::corrupt)?;
         let lists_count = access.ownership() != Ownership::BucketOwnerEnforced && !block.ignore_acls;
@@ -161,7 +157,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
-        let (bucket, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (bucket, access) = self.with_access(&req.extensions).await?;
         let owner = &bucket.record.owner;
         Ok(S3Response::new(GetBucketAclOutput {
             grants: Some(acls::shown(&access.acl, owner)),
@@ -174,7 +170,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
-        let (bucket, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (bucket, access) = self.with_access(&req.extensions).await?;
         let of = Of { owner: &bucket.record.owner, bucket_owner: None };
         let list = self.list_of(&req.headers, req.input.access_control_policy, of).await?;
         let list = list.ok_or_else(|| s3_error!(MissingSecurityHeader, "the request names no list"))?;
@@ -191,7 +187,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-        let (_, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (_, access) = self.with_access(&req.extensions).await?;
         let name = access.ownership.ok_or_else(no_ownership)?.name();
         let rules = vec![OwnershipControlsRule { object_ownership: ObjectOwnership::from_static(name) }];
         let ownership_controls = Some(OwnershipControls { rules });
@@ -203,7 +199,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
-        let (bucket, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (bucket, access) = self.with_access(&req.extensions).await?;
         let ownership = match &req.input.ownership_controls.rules[..] {
             [rule] => Ownership::parse(rule.object_ownership.as_str()),
             _ => None,
@@ -225,7 +221,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::OWNERSHIP, None).await?;
         Ok(S3Response::new(DeleteBucketOwnershipControlsOutput::default()))
     }
@@ -235,7 +231,7 @@ impl Core {
         &self,
         req: S3Request<GetPublicAccessBlockInput>,
     ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-        let (_, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (_, access) = self.with_access(&req.extensions).await?;
         let block = access.public_block.ok_or_else(no_block)?;
         let configuration = PublicAccessBlockConfiguration {
             block_public_acls: Some(block.block_acls),
@@ -252,7 +248,7 @@ impl Core {
         &self,
         req: S3Request<PutPublicAccessBlockInput>,
     ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let wanted = req.input.public_access_block_configuration;
         let block = PublicBlock {
             block_acls: wanted.block_public_acls.unwrap_or(false),
@@ -269,7 +265,7 @@ impl Core {
         &self,
         req: S3Request<DeletePublicAccessBlockInput>,
     ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::PUBLIC_BLOCK, None).await?;
         Ok(S3Response::new(DeletePublicAccessBlockOutput::default()))
     }
@@ -279,7 +275,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketRequestPaymentInput>,
     ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-        let (_, access) = self.with_access(&req.credentials, &req.input.bucket).await?;
+        let (_, access) = self.with_access(&req.extensions).await?;
         let payer = if access.requester_pays { Payer::REQUESTER } else { Payer::BUCKET_OWNER };
         let payer = Some(Payer::from_static(payer));
         Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
@@ -290,7 +286,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketRequestPaymentInput>,
     ) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let value = match req.input.request_payment_configuration.payer.as_str() {
             Payer::REQUESTER => Some(vec![1]),
             Payer::BUCKET_OWNER => None,

@@ -263,7 +263,8 @@ impl PostForms {
             asked.query.push(("X-Amz-Date".to_owned(), date.clone()));
             asked.is_form = true;
         }
-        let target = Target { operation: "PostObject", bucket: Some(&bucket), key: Some(&key) };
+        let full = self.core.buckets.full_name(&bucket, identity.tenant()).await?;
+        let target = Target { operation: "PostObject", bucket: Some(&full), key: Some(&key) };
         let trace = head.extensions.get::<Trace>().cloned();
         let granted = self.access.authorize(identity, target, &asked, trace.as_ref()).await?;
         let input = PutObjectInput { body: Some(file.stream), ..input_of(&fields, &headers, &bucket, &key)? };

@@ -8,7 +8,7 @@ use crate::buckets::Buckets;
 use crate::console;
 use crate::cors::{self, CrossOrigin};
 use crate::counters::GatewayCounters;
-use crate::domains::Domains;
+use crate::domains::{BucketNames, Domains};
 use crate::front;
 use crate::garbage::collect;
 use crate::iam::Iam;
@@ -217,6 +217,7 @@ impl Gateway {
         builder.set_access(access);
         builder.set_route(api);
         builder.set_host(domains.clone());
+        builder.set_validation(BucketNames);
         let mut config = S3Config::default();
         config.xml_max_body_size = front::XML_MAX;
         config.form_max_fields_size = FORM_MAX;

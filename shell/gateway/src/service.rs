@@ -10,8 +10,9 @@ use crate::quotas::Quotas;
 use crate::store::Store;
 use crate::users::Users;
 use hyper::header::HeaderValue;
+use hyper::http::Extensions;
+use nacre_s3::tenant::meant_bucket;
 use nacre_s3::{Answer, Ask, BucketConfig, LockRule, Refusal, Versioning};
-use s3s::auth::Credentials;
 use s3s::dto::{
     self, AbortMultipartUploadInput, AbortMultipartUploadOutput, Bucket, BucketLocationConstraint,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput,
@@ -64,9 +65,9 @@ impl Core {
         u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A bucket. That the sender may use it was checked by `access`, before the operation began.
-    pub async fn open(&self, _: &Option<Credentials>, bucket: &str) -> S3Result<OpenBucket> {
-        self.buckets.open(bucket).await
+    /// The bucket of a request: the one that `access` has checked, before the operation began.
+    pub async fn open(&self, extensions: &Extensions) -> S3Result<OpenBucket> {
+        self.buckets.open(granted(extensions)?.bucket()?).await
     }
 
     /// What a refusal of the index means to the client.
@@ -93,14 +94,15 @@ impl S3 for Service {
         let max = req.input.max_buckets.and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX);
         let after = req.input.continuation_token.unwrap_or_default();
         let all = self.0.buckets.list(&user).await?;
-        let mut wanted = all
-            .iter()
-            .filter(|bucket| bucket.name.starts_with(&prefix) && (after.is_empty() || bucket.name > after));
+        let mut wanted = all.iter().filter(|bucket| {
+            let name = bucket.plain_name();
+            name.starts_with(&prefix) && (after.is_empty() || *name > *after)
+        });
         let page: Vec<Bucket> = wanted
             .by_ref()
             .take(max)
             .map(|bucket| Bucket {
-                name: Some(bucket.name.clone()),
+                name: Some(bucket.plain_name().to_owned()),
                 creation_date: Some(timestamp(bucket.created)),
                 bucket_region: None,
             })
@@ -119,6 +121,10 @@ impl S3 for Service {
         &self,
         req: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
+        let own_tenant = granted(&req.extensions)?.identity.tenant();
+        if meant_bucket(&req.input.bucket, own_tenant).0 != own_tenant {
+            return Err(s3_error!(AccessDenied, "a bucket of another tenant"));
+        }
         let (settings, user) = self.0.new_bucket(&req).await?;
         let input = req.input;
         let constraint = input.create_bucket_configuration.and_then(|it| it.location_constraint);
@@ -137,7 +143,8 @@ impl S3 for Service {
             config.versioning = Versioning::Enabled;
             config.lock = Some(LockRule::default());
         }
-        self.0.buckets.create(&input.bucket, &user, &config, settings).await?;
+        let name = granted(&req.extensions)?.bucket()?;
+        self.0.buckets.create(name, &user, &config, settings).await?;
         let location = Some(format!("/{}", input.bucket));
         Ok(S3Response::new(CreateBucketOutput { location }))
     }
@@ -146,12 +153,12 @@ impl S3 for Service {
         &self,
         req: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        self.0.buckets.delete(&req.input.bucket).await?;
+        self.0.buckets.delete(granted(&req.extensions)?.bucket()?).await?;
         Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
-        let bucket = self.0.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.0.open(&req.extensions).await?;
         let bucket_region = Some(self.0.region.clone());
         let mut response = S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() });
         // As radosgw has it.
@@ -171,7 +178,7 @@ impl S3 for Service {
         &self,
         req: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        self.0.open(&req.credentials, &req.input.bucket).await?;
+        self.0.open(&req.extensions).await?;
         let region = Some(self.0.region.clone()).filter(|region| region != DEFAULT_REGION);
         let location_constraint = region.map(BucketLocationConstraint::from);
         Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))

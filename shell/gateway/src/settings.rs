@@ -62,7 +62,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketTaggingInput>,
     ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let tags = tags_of_set(req.input.tagging.tag_set, BUCKET_TAGS_MAX)?;
         let value = (!tags.is_empty()).then(|| to_vec(&tags));
         self.buckets.set(&bucket, setting::TAGS, value).await?;
@@ -74,7 +74,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketTaggingInput>,
     ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         if bucket.config.tags.is_empty() {
             return Err(errors::with_code(
                 "NoSuchTagSet",
@@ -90,7 +90,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketTaggingInput>,
     ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::TAGS, None).await?;
         Ok(S3Response::with_status(DeleteBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
     }
@@ -100,7 +100,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketCorsInput>,
     ) -> S3Result<S3Response<PutBucketCorsOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let rules: Vec<CorsRule> =
             req.input.cors_configuration.cors_rules.into_iter().map(rule_of_request).collect();
         if let Some(fault) = CorsRule::fault(&rules) {
@@ -115,7 +115,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketCorsInput>,
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         if bucket.config.cors.is_empty() {
             let message = "The CORS configuration does not exist";
             return Err(errors::with_code("NoSuchCORSConfiguration", StatusCode::NOT_FOUND, message));
@@ -129,7 +129,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketCorsInput>,
     ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, setting::CORS, None).await?;
         Ok(S3Response::with_status(DeleteBucketCorsOutput::default(), StatusCode::NO_CONTENT))
     }

@@ -221,7 +221,7 @@ impl Trace {
             let total = self.millis();
             let record = AccessRecord {
                 owner: bucket.owner.clone(),
-                bucket: bucket.name.clone(),
+                bucket: bucket.plain_name().to_owned(),
                 time: now().saturating_sub(total),
                 remote: peer.address.to_canonical().to_string(),
                 requester: facts.sender.clone(),

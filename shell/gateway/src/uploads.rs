@@ -67,7 +67,7 @@ impl Core {
         &self,
         req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         // Each part needs the object's key: a client brings its own one again with each of them.
         let (encryption, _) = sealed(self.sealing(&req, &bucket).await?);
         let input = req.input;
@@ -209,7 +209,7 @@ impl Core {
         req: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let id = id_of(&input.upload_id)?;
         let number = part_number(input.part_number)?;
         let upload = self.begun(id, &bucket, &input.key).await?;
@@ -252,7 +252,7 @@ impl Core {
         &self,
         req: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let id = id_of(&req.input.upload_id)?;
         let number = part_number(req.input.part_number)?;
         let upload = self.begun(id, &bucket, &req.input.key).await?;
@@ -266,8 +266,7 @@ impl Core {
             if_none_match: condition.if_none_match,
             ..ReadCondition::default()
         };
-        let (_, _, source) =
-            self.copy_source(&req.credentials, &req.extensions, &req.input.copy_source, &from).await?;
+        let (_, _, source) = self.copy_source(&req.extensions, &req.input.copy_source, &from).await?;
         let opened = self.cipher_of_source(&source.head.encryption, &req).await?;
         let input = req.input;
         let range = match &input.copy_source_range {
@@ -314,7 +313,7 @@ impl Core {
         req: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let (id, key) = (id_of(&input.upload_id)?, key_of(&input.key)?);
         let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         if listed.is_empty() {
@@ -441,7 +440,7 @@ impl Core {
         &self,
         req: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let (id, key) = (id_of(&req.input.upload_id)?, key_of(&req.input.key)?);
         let abort = Ask::Change(Change::AbortUpload { key, id });
         bucket.index.ask(abort).await.map_err(|refusal| self.refused(&bucket, &refusal))?;
@@ -454,7 +453,7 @@ impl Core {
     /// ListParts.
     pub async fn list_parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let state = self.upload(id_of(&input.upload_id)?, &bucket, &input.key).await?;
         if !state.is_open {
             return Err(no_such_upload());
@@ -502,7 +501,7 @@ impl Core {
         req: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let names = Names::of(input.encoding_type.as_ref())?;
         let max = page_size(input.max_uploads)?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

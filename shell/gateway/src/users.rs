@@ -95,6 +95,11 @@ impl Identity {
     pub fn owner_id(&self) -> &str {
         self.owner.as_ref().map_or("anonymous", |owner| &owner.id)
     }
+
+    /// The tenant whose buckets it means by plain names; empty for most.
+    pub fn tenant(&self) -> &str {
+        self.sender.principal.bucket_tenant()
+    }
 }
 
 /// Finds users by their access keys.

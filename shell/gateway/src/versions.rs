@@ -115,7 +115,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketVersioningInput>,
     ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let asked = req.input.versioning_configuration;
         if asked.mfa_delete.is_some_and(|mfa| mfa.as_str() == "Enabled") {
             return Err(s3_error!(NotImplemented, "MFA delete is not supported"));
@@ -148,7 +148,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let status = match bucket.config.versioning {
             Versioning::Off => None,
             Versioning::Enabled => Some(BucketVersioningStatus::from_static("Enabled")),
@@ -163,7 +163,7 @@ impl Core {
         req: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let input = req.input;
-        let bucket = self.open(&req.credentials, &input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let names = Names::of(input.encoding_type.as_ref())?;
         let max = page_size(input.max_keys)?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

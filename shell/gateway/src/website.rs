@@ -281,7 +281,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketWebsiteInput>,
     ) -> S3Result<S3Response<PutBucketWebsiteOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let website = website_of(req.input.website_configuration)?;
         self.buckets.set(&bucket, Website::SETTING, Some(to_vec(&website))).await?;
         Ok(S3Response::new(PutBucketWebsiteOutput::default()))
@@ -292,7 +292,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketWebsiteInput>,
     ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let website = Website::decode(&bucket.config.others).map_err(errors::corrupt)?.ok_or_else(|| {
             let message = "The specified bucket does not have a website configuration";
             errors::with_code("NoSuchWebsiteConfiguration", StatusCode::NOT_FOUND, message)
@@ -305,7 +305,7 @@ impl Core {
         &self,
         req: S3Request<DeleteBucketWebsiteInput>,
     ) -> S3Result<S3Response<DeleteBucketWebsiteOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         self.buckets.set(&bucket, Website::SETTING, None).await?;
         Ok(S3Response::with_status(DeleteBucketWebsiteOutput::default(), StatusCode::NO_CONTENT))
     }

@@ -3,6 +3,7 @@
 use super::Principal;
 use super::condition::{Condition, Context, is_known_key};
 use super::pattern::{is_like, is_like_in};
+use crate::tenant::split_bucket;
 use serde_json::{Map, Value};
 
 /// The most bytes of a document.
@@ -25,7 +26,7 @@ fn malformed(why: impl Into<String>) -> BadPolicy {
 /// What a policy is attached to, which decides what it must say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// A bucket: names principals, and resources of this bucket.
+    /// A bucket, by its full name: names principals, and resources of this bucket.
     Bucket(&'a str),
     /// A user, a role or a session: names resources and no principal.
     Identity,
@@ -186,7 +187,8 @@ impl Statement {
         };
         let like_action =
             |pattern: &str| is_like(&pattern.to_ascii_lowercase(), &action.to_ascii_lowercase());
-        let like_resource = |pattern: &str| is_resource_like(pattern, resource, context);
+        let tenant = principal.bucket_tenant();
+        let like_resource = |pattern: &str| is_resource_like(pattern, resource, tenant, context);
         self.principals.as_ref().is_none_or(is_sender)
             && self.actions.has(like_action)
             && self.resources.as_ref().is_none_or(|resources| resources.has(like_resource))
@@ -206,20 +208,23 @@ impl Choice {
 }
 
 /// `*`, or `arn:PARTITION:s3:REGION:TENANT:BUCKET/KEY` with wildcards within a part. The key may have colons.
-fn is_resource_like(pattern: &str, resource: &str, context: &Context) -> bool {
+/// Without a tenant, it is a bucket of the sender's tenant.
+fn is_resource_like(pattern: &str, resource: &str, tenant: &str, context: &Context) -> bool {
     if pattern == "*" {
         return true;
     }
     let (patterns, parts): (Vec<&str>, Vec<&str>) =
         (pattern.splitn(6, ':').collect(), resource.splitn(6, ':').collect());
-    patterns.len() == 6
-        && parts.len() == 6
-        && patterns
-            .iter()
-            .zip(parts)
-            .enumerate()
-            // Regions and accounts may be left out or not.
-            .all(|(at, (pattern, part))| matches!(at, 1 | 3) || is_like_in(pattern, part, context))
+    if patterns.len() != 6 || parts.len() != 6 {
+        return false;
+    }
+    let is_bucket = parts[2] == "s3";
+    patterns.iter().zip(parts).enumerate().all(|(at, (pattern, part))| match at {
+        // Partitions and regions do not matter.
+        1 | 3 => true,
+        4 if pattern.is_empty() && is_bucket => part == tenant,
+        _ => is_like_in(pattern, part, context),
+    })
 }
 
 fn statement(value: &Value, kind: Kind<'_>) -> Result<Statement, BadPolicy> {
@@ -267,9 +272,12 @@ fn statement(value: &Value, kind: Kind<'_>) -> Result<Statement, BadPolicy> {
         None if kind != Kind::Trust => return Err(malformed("Missing required field Resource")),
         None => None,
         Some((value, is_inverted)) => {
-            let resources = Choice { is_inverted, patterns: texts(value, "Resource")? };
-            for resource in &resources.patterns {
+            let mut resources = Choice { is_inverted, patterns: texts(value, "Resource")? };
+            for resource in &mut resources.patterns {
                 check_resource(resource, kind)?;
+                if let Kind::Bucket(_) = kind {
+                    name_own_tenant(resource);
+                }
             }
             Some(resources)
         }
@@ -321,17 +329,29 @@ fn check_resource(resource: &str, kind: Kind<'_>) -> Result<(), BadPolicy> {
         return Ok(());
     }
     let parts: Vec<&str> = resource.splitn(6, ':').collect();
-    let [arn, _, service, _, _, name] = parts[..] else { return Err(invalid()) };
+    let [arn, _, service, _, owner, name] = parts[..] else { return Err(invalid()) };
     if arn != "arn" || name.is_empty() {
         return Err(invalid());
     }
     if let Kind::Bucket(bucket) = kind {
         let named = name.split('/').next().unwrap_or_default();
-        if service != "s3" || !is_like(named, bucket) {
+        let (tenant, bucket) = split_bucket(bucket);
+        let is_of_tenant = tenant.is_empty() || owner.is_empty() || is_like(owner, tenant);
+        if service != "s3" || !is_like(named, bucket) || !is_of_tenant {
             return Err(invalid());
         }
     }
     Ok(())
+}
+
+/// In the policy of a bucket, a resource without a tenant is of the bucket's own, which needs no comparison:
+/// the policy is asked about this bucket alone.
+fn name_own_tenant(resource: &mut String) {
+    let mut parts: Vec<&str> = resource.splitn(6, ':').collect();
+    if parts.len() == 6 && parts[4].is_empty() {
+        parts[4] = "*";
+        *resource = parts.join(":");
+    }
 }
 
 fn principal_names(value: &Value) -> Result<Vec<PrincipalName>, BadPolicy> {

@@ -10,6 +10,7 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
+pub use crate::tenant::split_tenant;
 pub use condition::{Context, is_known_key};
 pub use document::{Asked, BadPolicy, DOCUMENT_MAX, Effect, Kind, Policy, Statement};
 pub use pattern::is_like;
@@ -70,9 +71,4 @@ impl Principal {
             Principal::User { tenant, .. } | Principal::Role { tenant, .. } => Some(tenant),
         }
     }
-}
-
-/// Tenant and name of `tenant$name`.
-pub fn split_tenant(id: &str) -> (&str, &str) {
-    id.split_once('$').unwrap_or(("", id))
 }

@@ -208,3 +208,41 @@ fn users_of_identity_providers_are_told_apart_by_the_claims_of_their_tokens() {
     assert!(!allows(provider, "sts:AssumeRole", Some("anna")));
     assert!(!allows(&provider.replace("id.", "other."), take, Some("anna")));
 }
+
+#[test]
+fn resources_without_a_tenant_are_of_ones_own() {
+    let anna = Principal::user("t$anna");
+    let allow = |resource: &str| json!({ "Effect": "Allow", "Action": "s3:*", "Resource": resource });
+    let has = |policy: &Policy, principal: &Principal, resource: &str| {
+        let context = &Context::default();
+        policy.has(Effect::Allow, &Asked { principal, action: "s3:GetObject", resource, context })
+    };
+    // Of a user: a bucket of its tenant, unless the resource names another.
+    for (resource, of_own, of_other, of_none) in [
+        ("arn:aws:s3:::b/*", true, false, false),
+        ("arn:aws:s3::t:b/*", true, false, false),
+        ("arn:aws:s3::u:b/*", false, true, false),
+        ("arn:aws:s3::*:b/*", true, true, true),
+        ("*", true, true, true),
+    ] {
+        let policy = parse(allow(resource), Kind::Identity).unwrap();
+        let found = ["t", "u", ""].map(|tenant| has(&policy, &anna, &format!("arn:aws:s3::{tenant}:b/k")));
+        assert_eq!(found, [of_own, of_other, of_none], "{resource}");
+    }
+    let member = Principal::User { tenant: "RGW00000000000000001".into(), name: "m".into() };
+    let policy = parse(allow("arn:aws:s3:::b/*"), Kind::Identity).unwrap();
+    assert!(has(&policy, &member, "arn:aws:s3:::b/k"));
+    // Of a bucket: its own tenant.
+    let of_bucket = |resource: &str| {
+        let mut statement = allow(resource);
+        statement["Principal"] = json!("*");
+        parse(statement, Kind::Bucket("t/b"))
+    };
+    for resource in ["arn:aws:s3:::b/*", "arn:aws:s3::t:b/*", "arn:aws:s3::*:b/*"] {
+        let policy = of_bucket(resource).unwrap();
+        assert!(has(&policy, &Principal::user("bert"), "arn:aws:s3::t:b/k"), "{resource}");
+    }
+    for resource in ["arn:aws:s3::u:b/*", "arn:aws:s3:::c/*"] {
+        assert!(of_bucket(resource).is_err(), "{resource}");
+    }
+}

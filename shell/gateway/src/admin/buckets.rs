@@ -7,7 +7,7 @@ use crate::buckets::OpenBucket;
 use crate::errors;
 use crate::store::now;
 use nacre_s3::access::setting;
-use nacre_s3::policy::split_tenant;
+use nacre_s3::tenant::{full_name, split_bucket, split_tenant};
 use nacre_s3::{
     Answer, Ask, Bucket, Change, Counters, Deletion, Entry, Item, Listed, LockView, PageRequest, Quota,
     Refusal,
@@ -18,8 +18,11 @@ use serde_json::{Value, json};
 const PAGE: usize = 1000;
 
 impl Admin {
-    pub(super) async fn bucket(&self, name: &str) -> Result<OpenBucket> {
-        self.buckets.of_any_user(name).await?.ok_or_else(|| AdminError::no_such_bucket(name))
+    /// A bucket by `name`, `tenant/name` or `tenant:name`.
+    pub(super) async fn bucket(&self, asked: &str) -> Result<OpenBucket> {
+        let (tenant, name) = asked.split_once(['/', ':']).unwrap_or(("", asked));
+        let full = self.buckets.name_in(tenant, name).await?;
+        self.buckets.of_any_user(&full).await?.ok_or_else(|| AdminError::no_such_bucket(asked))
     }
 
     pub(super) async fn totals_of_bucket(&self, name: &str) -> Result<Counters> {
@@ -81,6 +84,7 @@ impl Admin {
 
     async fn show_bucket(&self, bucket: &OpenBucket) -> Result<Value> {
         let Bucket { name, id, owner, created } = &*bucket.record;
+        let (tenant, plain_name) = split_bucket(name);
         let leaves = match bucket.index.ask(Ask::Leaves).await.map_err(refused)? {
             Answer::Leaves(leaves) => leaves.len(),
             _ => 0,
@@ -97,9 +101,9 @@ impl Admin {
         let quota = settings(bucket)?.quota.unwrap_or_default();
         let time = shape::time_of(*created);
         Ok(json!({
-            "bucket": name,
+            "bucket": plain_name,
             "num_shards": leaves,
-            "tenant": split_tenant(owner).0,
+            "tenant": tenant,
             "zonegroup": "default",
             "placement_rule": "default-placement",
             "explicit_placement": { "data_pool": "", "data_extra_pool": "", "index_pool": "" },
@@ -135,13 +139,36 @@ impl Admin {
     }
 
     pub(super) async fn bucket_link(&self, params: &Params) -> Result<Value> {
-        let bucket = self.bucket(params.need("bucket")?).await?;
         let id = self.owner_of(params).await?;
+        let bucket = self.bucket_for(params.need("bucket")?, split_tenant(&id).0).await?;
         if params.get("bucket-id").is_some_and(|wanted| wanted != bucket.record.id) {
             return Err(AdminError::argument("the bucket has another id"));
         }
         self.buckets.change_owner(&bucket, &id).await?;
         Ok(Value::Null)
+    }
+
+    /// The bucket that a user of this tenant is to own. Its name must be good for that user afterwards.
+    async fn bucket_for(&self, asked: &str, tenant: &str) -> Result<OpenBucket> {
+        let own = self.buckets.of_any_user(&full_name(tenant, asked)).await?;
+        let bucket = match own {
+            Some(own) => own,
+            None => self.bucket(asked).await?,
+        };
+        let (of_bucket, name) = split_bucket(&bucket.record.name);
+        if of_bucket == tenant {
+            return Ok(bucket);
+        }
+        if !of_bucket.is_empty() {
+            return Err(AdminError::argument(format!("the bucket is of the tenant {of_bucket}")));
+        }
+        // It keeps its name, by which users of the tenant find it as long as they have none of that name.
+        match self.buckets.of_any_user(&full_name(tenant, name)).await? {
+            None => Ok(bucket),
+            Some(_) => {
+                Err(AdminError::conflict("BucketAlreadyExists", format!("{tenant} has a bucket {name}")))
+            }
+        }
     }
 
     pub(super) async fn bucket_unlink(&self, params: &Params) -> Result<Value> {
@@ -156,8 +183,8 @@ impl Admin {
     }
 
     pub(super) async fn bucket_remove(&self, params: &Params) -> Result<Value> {
-        let name = params.need("bucket")?;
-        self.bucket(name).await?;
+        let bucket = self.bucket(params.need("bucket")?).await?;
+        let name = &bucket.record.name;
         if params.flag("purge-objects", false)? {
             self.purge(name).await?;
         }

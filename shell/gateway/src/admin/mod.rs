@@ -25,6 +25,7 @@ use crate::usage::UsageLog;
 use crate::users::Users;
 use hyper::StatusCode;
 use nacre_rados::{Failure, RadosClient};
+use nacre_s3::tenant::{full_name, split_tenant};
 use s3s::S3Error;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -109,6 +110,20 @@ impl Params {
     /// A value that may be missing. One that is empty is missing.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+    /// With the tenant in the name of the bucket, where it is only given apart or by the user.
+    fn with_tenant_of_bucket(&self, verb: Verb) -> Params {
+        let mut params = self.clone();
+        let tenant =
+            self.get("tenant").or(self.get("uid").map(|uid| split_tenant(uid).0)).unwrap_or_default();
+        // A bucket that is linked may have no tenant.
+        if let Some(name) = self.get("bucket").filter(|name| !name.contains(['/', ':']))
+            && !tenant.is_empty()
+            && verb != Verb::BucketLink
+        {
+            params.0.insert("bucket".to_owned(), full_name(tenant, name));
+        }
+        params
     }
     /// Whether it is there, also without a value.
     pub fn has(&self, name: &str) -> bool {
@@ -217,6 +232,7 @@ impl Admin {
 
     /// Does what is asked for, and answers as `radosgw-admin` does.
     pub async fn run(&self, verb: Verb, params: &Params) -> Result<Value> {
+        let params = &params.with_tenant_of_bucket(verb);
         let answer = match verb {
             Verb::UserCreate => self.user_create(params).await,
             Verb::UserModify => self.user_modify(params).await,
@@ -298,5 +314,20 @@ mod tests {
         assert_eq!(params.number("max").unwrap(), Some(7));
         assert!(params.number("missing").unwrap().is_none() && params.number("bad").is_err());
         assert_eq!(params.need("stats").unwrap_err().code, "InvalidArgument");
+    }
+
+    #[test]
+    fn tenant_of_a_bucket_may_be_apart() {
+        let named = |verb, pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+            let params = Params(pairs.collect()).with_tenant_of_bucket(verb);
+            params.get("bucket").unwrap_or_default().to_owned()
+        };
+        let stats = Verb::BucketStats;
+        assert_eq!(named(stats, &[("bucket", "b")]), "b");
+        assert_eq!(named(stats, &[("bucket", "b"), ("tenant", "t")]), "t/b");
+        assert_eq!(named(stats, &[("bucket", "u/b"), ("tenant", "t")]), "u/b");
+        assert_eq!(named(stats, &[("bucket", "b"), ("uid", "t$anna")]), "t/b");
+        assert_eq!(named(Verb::BucketLink, &[("bucket", "b"), ("uid", "t$anna")]), "b");
     }
 }

@@ -150,7 +150,7 @@ impl Core {
         &self,
         req: S3Request<PutBucketNotificationConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let NotificationConfiguration {
             event_bridge_configuration,
             lambda_function_configurations,
@@ -191,7 +191,7 @@ impl Core {
         &self,
         req: S3Request<GetBucketNotificationConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
-        let bucket = self.open(&req.credentials, &req.input.bucket).await?;
+        let bucket = self.open(&req.extensions).await?;
         let rules = rules_of(&bucket).map_err(errors::corrupt)?.unwrap_or_default();
         let topics: Vec<_> = rules.iter().map(|rule| rule_of_answer(rule, &self.region)).collect();
         Ok(S3Response::new(GetBucketNotificationConfigurationOutput {

@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use hyper::{Method, StatusCode};
 use nacre_rados::Failure;
 use nacre_s3::iam::is_account_id;
-use nacre_s3::{Answer, Ask, Counters, User};
+use nacre_s3::{Answer, Ask, Bucket, Counters, User};
 use s3s::Body;
 use std::sync::Arc;
 
@@ -52,12 +52,11 @@ impl Swift {
         }
     }
 
-    async fn lines(&self, call: &Call, buckets: Vec<String>) -> Result<Vec<Line>> {
-        let line = async |name: String| {
+    async fn lines(&self, call: &Call, buckets: Vec<Arc<Bucket>>) -> Result<Vec<Line>> {
+        let line = async |record: Arc<Bucket>| {
             // One that was deleted meanwhile is not shown.
-            let Some(bucket) =
-                self.core.buckets.of_any_user(&name).await.map_err(|e| Fault::of(e, &call.identity))?
-            else {
+            let found = self.core.buckets.of_any_user(&record.name).await;
+            let Some(bucket) = found.map_err(|e| Fault::of(e, &call.identity))? else {
                 return Ok(None);
             };
             let totals = match self.totals(call, &bucket).await {
@@ -66,7 +65,7 @@ impl Swift {
             };
             let modified = bucket.record.created;
             Ok::<_, Fault>(Some(Line::Container {
-                name,
+                name: record.plain_name().to_owned(),
                 count: totals.objects,
                 bytes: totals.bytes,
                 modified,
@@ -79,13 +78,14 @@ impl Swift {
     async fn list_account(&self, call: &Call, account: &str) -> Result<Reply> {
         let wanted = Wanted::of(call)?;
         let all = self.core.buckets.list(account).await.map_err(|e| Fault::of(e, &call.identity))?;
-        let is_wanted = |name: &&str| {
+        let is_wanted = |bucket: &&Arc<Bucket>| {
+            let name = bucket.plain_name();
             name.starts_with(&wanted.prefix)
-                && *name > wanted.marker.as_str()
-                && wanted.end_marker.as_deref().is_none_or(|end| *name < end)
+                && name > wanted.marker.as_str()
+                && wanted.end_marker.as_deref().is_none_or(|end| name < end)
         };
-        let names = all.iter().map(|bucket| bucket.name.as_str()).filter(is_wanted).take(wanted.limit);
-        let lines = self.lines(call, names.map(str::to_owned).collect()).await?;
+        let page = all.iter().filter(is_wanted).take(wanted.limit);
+        let lines = self.lines(call, page.cloned().collect()).await?;
         let mut reply = listing::reply(call, "account", account, &lines);
         // Totals of all containers would have to be read for their headers. HEAD does it.
         self.describe_account(call, account, &mut reply).await?;
@@ -95,7 +95,7 @@ impl Swift {
 
     async fn head_account(&self, call: &Call, account: &str) -> Result<Reply> {
         let all = self.core.buckets.list(account).await.map_err(|e| Fault::of(e, &call.identity))?;
-        let lines = self.lines(call, all.iter().map(|bucket| bucket.name.clone()).collect()).await?;
+        let lines = self.lines(call, all).await?;
         let mut reply = Reply::empty(StatusCode::NO_CONTENT);
         let (mut objects, mut bytes) = (0, 0);
         for line in &lines {

@@ -15,6 +15,7 @@ use crate::store::now;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use nacre_s3::swift::Container;
+use nacre_s3::tenant::split_tenant;
 use nacre_s3::{FileSize, Item, PageRequest};
 use s3s::Body;
 use s3s::dto::StreamingBlob;
@@ -50,7 +51,11 @@ impl Swift {
         if container.archive.is_empty() {
             return Ok(None);
         }
-        let archive = self.core.buckets.of_any_user(&container.archive).await;
+        let tenant = split_tenant(&bucket.record.owner).0;
+        let archive = match self.core.buckets.name_in(tenant, &container.archive).await {
+            Ok(name) => self.core.buckets.of_any_user(&name).await,
+            Err(error) => Err(error),
+        };
         let archive = archive.map_err(|error| Fault::of(error, &call.identity))?;
         let archive = archive.filter(|archive| archive.record.owner == bucket.record.owner);
         let archive = archive.ok_or_else(|| {

@@ -92,15 +92,16 @@ impl Swift {
             ));
         }
         check(call)?;
-        match self.core.buckets.of_any_user(name).await.map_err(fault)? {
+        let full = self.full_name(call, name).await?;
+        match self.core.buckets.of_any_user(&full).await.map_err(fault)? {
             Some(bucket) if bucket.record.owner == account => {
                 self.change_container(call, &bucket).await?;
                 Ok(Reply::empty(StatusCode::ACCEPTED))
             }
-            // All users share one set of names, which they have with S3 as well.
+            // All users of a tenant share one set of names, which they have with S3 as well.
             Some(_) => Err(Fault::new(StatusCode::CONFLICT, "another account has a container of this name")),
             None => {
-                let granted = self.authorize(call, "CreateBucket", name, None).await?;
+                let granted = self.authorize(call, "CreateBucket", &full, None).await?;
                 let input = CreateBucketInput::builder().bucket(name.to_owned()).build();
                 let input = input.map_err(|e| fault(errors::internal(e)))?;
                 let request = s3_request(call, input, HeaderMap::new(), granted);
@@ -113,7 +114,7 @@ impl Swift {
                     check_only(call.header(VERSIONS).or(call.header(HISTORY)).is_none())?;
                     config.versioning = Versioning::Enabled;
                 }
-                self.core.buckets.create(name, &user, &config, settings).await.map_err(fault)?;
+                self.core.buckets.create(&full, &user, &config, settings).await.map_err(fault)?;
                 Ok(Reply::empty(StatusCode::CREATED))
             }
         }
@@ -250,7 +251,7 @@ impl Swift {
         if wanted.without_prefixes {
             lines.retain(|line| !matches!(line, Line::Prefix(_)));
         }
-        let mut reply = listing::reply(call, "container", &bucket.record.name, &lines);
+        let mut reply = listing::reply(call, "container", bucket.record.plain_name(), &lines);
         self.describe_container(call, &bucket, &mut reply).await?;
         Ok(reply)
     }

@@ -348,7 +348,7 @@ impl Swift {
             outcome.note(&format!("/{container}/{object}"), result);
         }
         let result = self.remove(call, name, call.object()).await;
-        outcome.note(&format!("/{name}/{}", call.object()), result);
+        outcome.note(&format!("/{}/{}", bucket.record.plain_name(), call.object()), result);
         Ok(outcome.reply(call))
     }
 }

@@ -30,6 +30,7 @@ use crate::users::Identity;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{Method, Request, StatusCode, Uri};
+use nacre_s3::tenant::split_tenant;
 use place::{Place, Route};
 use reply::{Fault, Reply, Result};
 use s3s::{Body, HttpResponse, S3Request};
@@ -210,9 +211,24 @@ impl Swift {
         granted.map_err(|error| Fault::of(error, &call.identity))
     }
 
+    /// The full name of a container of the account that the URL names. No container has a slash in its name:
+    /// a name with one is full already.
+    async fn full_name(&self, call: &Call, name: &str) -> Result<String> {
+        if name.contains('/') {
+            return Ok(name.to_owned());
+        }
+        let tenant = match &call.place.account {
+            Some(account) => split_tenant(account).0,
+            None => call.identity.tenant(),
+        };
+        let name = self.core.buckets.name_in(tenant, name).await;
+        name.map_err(|error| Fault::of(error, &call.identity))
+    }
+
     /// A container of the account that the URL names.
     async fn container(&self, call: &Call, name: &str) -> Result<OpenBucket> {
-        let bucket = self.core.buckets.open(name).await.map_err(|error| Fault::of(error, &call.identity))?;
+        let name = self.full_name(call, name).await?;
+        let bucket = self.core.buckets.open(&name).await.map_err(|error| Fault::of(error, &call.identity))?;
         match &call.place.account {
             Some(account) if *account != bucket.record.owner => {
                 Err(Fault::of(errors::no_such_bucket(), &call.identity))

@@ -47,7 +47,7 @@ impl Swift {
         if let Some(end) = &wanted.end_marker {
             lines.retain(|line| line.name() < end.as_str());
         }
-        let mut reply = listing::reply(call, "container", &bucket.record.name, &lines);
+        let mut reply = listing::reply(call, "container", bucket.record.plain_name(), &lines);
         self.describe_container(call, bucket, &mut reply).await?;
         Ok(reply)
     }
