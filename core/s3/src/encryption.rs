@@ -22,12 +22,14 @@ pub enum KeySource {
     Gateways,
     /// Each request brings it; it is kept nowhere. S3: SSE-C.
     Client,
-    /// A named key in the monitors' store. S3: SSE-KMS.
+    /// A named key of the cluster's key ring. S3: SSE-KMS.
     Named,
+    /// A named key that Vault keeps. S3: SSE-KMS.
+    Vault,
 }
 
 impl KeySource {
-    const ALL: [KeySource; 3] = [KeySource::Gateways, KeySource::Client, KeySource::Named];
+    const ALL: [KeySource; 4] = [KeySource::Gateways, KeySource::Client, KeySource::Named, KeySource::Vault];
 }
 impl Encode for KeySource {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -52,8 +54,10 @@ pub struct Encryption {
     pub context: String,
     /// The object's own key, encrypted.
     pub wrapped: Bytes,
+    /// The key that encrypts it, as Vault has encrypted that; empty of other sources.
+    pub data_key: String,
 }
-versioned_fields!(Encryption, "s3 encryption", source, name, context, wrapped);
+versioned_fields!(Encryption, "s3 encryption", source, name, context, wrapped; later data_key);
 
 impl Encryption {
     /// Whether a body that is encrypted like this needs no other encryption when it is copied. A client's key
@@ -128,6 +132,7 @@ mod tests {
             name: "k".into(),
             context: "e30=".into(),
             wrapped: Bytes::from_static(b"w"),
+            data_key: String::new(),
         };
         let bytes = nacre_wire::to_vec(&encryption);
         assert_eq!(from_slice(&bytes), Ok(encryption.clone()));
@@ -138,7 +143,7 @@ mod tests {
         );
         let of_client = Encryption { source: KeySource::Client, ..encryption };
         assert!(!of_client.is_like(KeySource::Client, "k", "e30="));
-        assert!(from_slice::<KeySource>(&[3]).is_err());
+        assert!(from_slice::<KeySource>(&[4]).is_err());
         let set = BucketEncryption { source: KeySource::Gateways, name: String::new() };
         let settings =
             BTreeMap::from([(BucketEncryption::SETTING.to_owned(), nacre_wire::to_vec(&set).into())]);

@@ -1,6 +1,6 @@
 //! Encryption at rest: what requests ask for, the keys of objects, and what answers say.
 //!
-//! `cipher` encrypts, `keyring` has the cluster's keys.
+//! `cipher` encrypts, `keyring` has the cluster's keys, `vault` those that Vault keeps.
 
 use crate::access::Peer;
 use crate::buckets::OpenBucket;
@@ -9,6 +9,7 @@ use crate::errors;
 use crate::keyring::{RingKey, is_key_name};
 use crate::secrets::fill;
 use crate::service::Core;
+use crate::vault::DataKey;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
@@ -122,9 +123,13 @@ fn key_name(id: &str) -> S3Result<String> {
 
 fn no_such_key(name: &str) -> S3Error {
     let message = format!(
-        "there is no key {name:?} in the key ring of this cluster; keys of Vault and of other services are \
-         not supported"
+        "there is no key {name:?} in the key ring of this cluster, and the gateway uses no other service for keys"
     );
+    errors::with_text("KMS.NotFoundException", StatusCode::BAD_REQUEST, message)
+}
+
+fn no_vault(name: &str) -> S3Error {
+    let message = format!("the key {name:?} of the object is kept by Vault, which this gateway does not use");
     errors::with_text("KMS.NotFoundException", StatusCode::BAD_REQUEST, message)
 }
 
@@ -179,35 +184,54 @@ fn purpose(source: KeySource, name: &str, context: &str) -> Vec<u8> {
     format!("{source:?}\0{name}\0{context}").into_bytes()
 }
 
+/// A random key for an object, and the same encrypted with the key that it belongs to.
+fn sealed(source: KeySource, name: String, context: String, with: DataKey) -> S3Result<Sealing> {
+    let (mut key, mut salt) = ([0; KEY_LEN], [0; SALT_LEN]);
+    let filled = fill(&mut key).and_then(|()| fill(&mut salt));
+    filled.map_err(|failure| errors::of_failure(&failure))?;
+    let wrapped = wrap(&with.key, &salt, &purpose(source, &name, &context), &key).into();
+    let encryption = Encryption { source, name, context, wrapped, data_key: with.sealed };
+    Ok(Sealing { encryption, cipher: Cipher::new(key) })
+}
+
 impl Core {
-    async fn ring_key(&self, source: KeySource, name: &str) -> S3Result<RingKey> {
-        let secrets = &self.users.accounts.secrets;
-        let key = match source {
-            KeySource::Named => self.keyring.named(secrets, name).await,
-            KeySource::Gateways | KeySource::Client => self.keyring.of_gateways(secrets).await.map(Some),
-        };
+    async fn key_of_gateways(&self) -> S3Result<RingKey> {
+        let key = self.keyring.of_gateways(&self.users.accounts.secrets).await;
+        key.map_err(|failure| errors::of_failure(&failure))
+    }
+
+    async fn ring_key(&self, name: &str) -> S3Result<RingKey> {
+        let key = self.keyring.named(&self.users.accounts.secrets, name).await;
         key.map_err(|failure| errors::of_failure(&failure))?.ok_or_else(|| no_such_key(name))
     }
 
+    /// The key that the keys of new objects are encrypted with, for this named key.
+    async fn new_key(&self, name: &str) -> S3Result<DataKey> {
+        match &self.vault {
+            Some(vault) => vault.new_key(name).await,
+            None => Ok(DataKey { key: self.ring_key(name).await?, sealed: String::new() }),
+        }
+    }
+
+    /// Where this gateway has named keys for new objects.
+    fn named_source(&self) -> KeySource {
+        if self.vault.is_some() { KeySource::Vault } else { KeySource::Named }
+    }
+
     async fn seal(&self, asked: Asked) -> S3Result<Option<Sealing>> {
+        let alone = |key| DataKey { key, sealed: String::new() };
         let (source, name, context, with) = match asked {
             Asked::Nothing => return Ok(None),
-            Asked::Client(ClientKey { key, md5 }) => (KeySource::Client, md5, String::new(), key),
+            Asked::Client(ClientKey { key, md5 }) => (KeySource::Client, md5, String::new(), alone(key)),
             Asked::Gateways => {
-                let key = self.ring_key(KeySource::Gateways, "").await?;
-                (KeySource::Gateways, String::new(), String::new(), key)
+                (KeySource::Gateways, String::new(), String::new(), alone(self.key_of_gateways().await?))
             }
             Asked::Named { name, context } => {
-                let key = self.ring_key(KeySource::Named, &name).await?;
-                (KeySource::Named, name, context, key)
+                let key = self.new_key(&name).await?;
+                (self.named_source(), name, context, key)
             }
         };
-        let (mut key, mut salt) = ([0; KEY_LEN], [0; SALT_LEN]);
-        let filled = fill(&mut key).and_then(|()| fill(&mut salt));
-        filled.map_err(|failure| errors::of_failure(&failure))?;
-        let wrapped = wrap(&with, &salt, &purpose(source, &name, &context), &key).into();
-        let encryption = Encryption { source, name, context, wrapped };
-        Ok(Some(Sealing { encryption, cipher: Cipher::new(key) }))
+        sealed(source, name, context, with).map(Some)
     }
 
     /// How a new body is encrypted: as the request asks, or as the bucket does by default.
@@ -229,7 +253,7 @@ impl Core {
         let keeps = match &asked {
             Asked::Nothing => source.is_none(),
             Asked::Gateways => is_like(KeySource::Gateways, "", ""),
-            Asked::Named { name, context } => is_like(KeySource::Named, name, context),
+            Asked::Named { name, context } => is_like(self.named_source(), name, context),
             Asked::Client(_) => false,
         };
         match keeps {
@@ -242,7 +266,12 @@ impl Core {
     pub async fn sealing_like(&self, encryption: &Option<Encryption>) -> S3Result<Option<Sealing>> {
         let asked = match encryption {
             Some(Encryption { source: KeySource::Gateways, .. }) => Asked::Gateways,
+            // The ring keeps its keys, also where new objects have those of Vault.
             Some(Encryption { source: KeySource::Named, name, context, .. }) => {
+                let key = DataKey { key: self.ring_key(name).await?, sealed: String::new() };
+                return sealed(KeySource::Named, name.clone(), context.clone(), key).map(Some);
+            }
+            Some(Encryption { source: KeySource::Vault, name, context, .. }) => {
                 Asked::Named { name: name.clone(), context: context.clone() }
             }
             Some(Encryption { source: KeySource::Client, .. }) | None => Asked::Nothing,
@@ -282,7 +311,9 @@ impl Core {
                 "The encryption parameters are not applicable to this object."
             ));
         }
-        let Some(Encryption { source, name, context, wrapped }) = encryption else { return Ok(None) };
+        let Some(Encryption { source, name, context, wrapped, data_key }) = encryption else {
+            return Ok(None);
+        };
         let with = match (source, client) {
             (KeySource::Client, Some(client)) => client.key,
             (KeySource::Client, None) => {
@@ -292,7 +323,12 @@ impl Core {
                      must be provided to retrieve the object."
                 ));
             }
-            (source, _) => self.ring_key(*source, name).await?,
+            (KeySource::Gateways, _) => self.key_of_gateways().await?,
+            (KeySource::Named, _) => self.ring_key(name).await?,
+            (KeySource::Vault, _) => match &self.vault {
+                Some(vault) => vault.open(name, data_key).await?,
+                None => return Err(no_vault(name)),
+            },
         };
         let key = unwrap(&with, &purpose(*source, name, context), wrapped).map_err(|_| match source {
             KeySource::Client => s3_error!(AccessDenied, "Access Denied: this is not the key of the object."),
@@ -309,7 +345,7 @@ impl Core {
         let bucket = self.open(&req.extensions).await?;
         let default = default_of(req.input.server_side_encryption_configuration.rules)?;
         if default.source == KeySource::Named {
-            self.ring_key(KeySource::Named, &default.name).await?;
+            self.new_key(&default.name).await?;
         }
         self.buckets.set(&bucket, BucketEncryption::SETTING, Some(to_vec(&default))).await?;
         Ok(S3Response::new(PutBucketEncryptionOutput::default()))
@@ -388,7 +424,7 @@ pub fn tell(headers: &mut HeaderMap, encryption: &Option<Encryption>) {
     };
     match source {
         KeySource::Gateways => put(METHOD, AES256),
-        KeySource::Named => {
+        KeySource::Named | KeySource::Vault => {
             put(METHOD, KMS);
             put(KEY_ID, name);
         }
@@ -489,13 +525,14 @@ mod tests {
     fn answers_say_how_a_body_is_encrypted() {
         let told = |source, name: &str| {
             let mut headers = HeaderMap::new();
-            let encryption =
-                Encryption { source, name: name.into(), context: String::new(), wrapped: "w".into() };
+            let (context, data_key) = (String::new(), String::new());
+            let encryption = Encryption { source, name: name.into(), context, wrapped: "w".into(), data_key };
             tell(&mut headers, &Some(encryption));
             headers.len()
         };
         assert_eq!(told(KeySource::Gateways, ""), 1);
         assert_eq!(told(KeySource::Named, "k"), 2);
+        assert_eq!(told(KeySource::Vault, "k"), 2);
         assert_eq!(told(KeySource::Client, "md5"), 2);
     }
 }

@@ -59,7 +59,7 @@ pub const FEATURES: &[Feature] = &[
     line("objects", "checksums and trailers", Yes, "CRC32, CRC32C, CRC64NVME, SHA1, SHA256"),
     line("objects", "tags, GetObjectAttributes", Yes, "no checksums of single parts"),
     line("objects", "encryption: SSE-S3, SSE-C", Yes, "SSE-C over TLS, loopback, or an HTTPS proxy"),
-    line("objects", "encryption: SSE-KMS", Partly, "keys of nacre s3 kms; not of Vault or KMIP"),
+    line("objects", "encryption: SSE-KMS", Partly, "keys of nacre s3 kms or Vault's transit engine; no KMIP"),
     line("objects", "data in an erasure-coded pool", Yes, "s3.data is created as one before the first use"),
     line("objects", "storage classes", Yes, "pools of nacre s3 placement"),
     line("objects", "append", No, ""),

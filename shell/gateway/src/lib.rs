@@ -17,13 +17,13 @@
 //! request to its end, which `usage` counts, and `access_log` writes down. `audit` has a log of what was
 //! administered and what was refused. `accounts` has the records of users, `sessions` and `sts` roles and
 //! keys for a time, `keystone` users of OpenStack, `secrets` encrypts keys, `admin` administers all of it.
-//! `encryption` has what requests ask for about encryption at rest, `keyring` the keys for it, `cipher`
-//! encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `providers` has whose tokens
-//! `web_identity` takes. `members` has the records of accounts of several users, `limits`
-//! what names and policies may be, `records` reads and changes
-//! records, `recent` remembers some for a short time. `notify` tells topics of changes. `lease` has what one
-//! gateway at a time does. `swift` serves the same buckets to clients of OpenStack. `console` has pages for
-//! browsers, `post_forms` takes uploads of other pages' forms, which `multipart` reads.
+//! `encryption` has what requests ask for about encryption at rest, `keyring` and `vault` the keys for it,
+//! `cipher` encrypts bodies. `query` answers requests in forms: `sts`, `iam` and topics. `providers` has
+//! whose tokens `web_identity` takes. `members` has the records of accounts of several users, `limits` what
+//! names and policies may be, `records` reads and changes records, `recent` remembers some for a short time.
+//! `notify` tells topics of changes. `lease` has what one gateway at a time does. `swift` serves the same
+//! buckets to clients of OpenStack. `console` has pages for browsers, `post_forms` takes uploads of other
+//! pages' forms, which `multipart` reads.
 
 mod access;
 mod access_log;
@@ -90,6 +90,7 @@ mod unread;
 mod uploads;
 mod usage;
 mod users;
+mod vault;
 mod versions;
 mod web_identity;
 mod website;
@@ -102,3 +103,4 @@ pub use nacre_perf::Registry;
 pub use server::{Gateway, Options};
 pub use tls::{Tls, TlsFiles};
 pub use users::FirstUser;
+pub use vault::VaultOptions;

@@ -30,6 +30,7 @@ use crate::trace::{Ends, Trace, Unanswered};
 use crate::unread;
 use crate::usage::UsageLog;
 use crate::users::{Auth, FirstUser, Users};
+use crate::vault::{Vault, VaultOptions};
 use crate::website::{self, Sites};
 use anyhow::{Context, Result};
 use hyper::body::Incoming;
@@ -92,6 +93,8 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// Users of Keystone are let in if this is given.
     pub keystone: Option<KeystoneOptions>,
+    /// Keys of SSE-KMS are Vault's if this is given.
+    pub vault: Option<VaultOptions>,
 }
 
 /// What every connection needs.
@@ -194,6 +197,7 @@ impl Gateway {
             access: access.clone(),
             counters: counters.clone(),
             keyring: KeyRing::new(store.clone()),
+            vault: options.vault.map(Vault::new).transpose()?,
             store,
             users: users.clone(),
             buckets: buckets.clone(),

@@ -9,6 +9,7 @@ use crate::objects::timestamp;
 use crate::quotas::Quotas;
 use crate::store::Store;
 use crate::users::Users;
+use crate::vault::Vault;
 use hyper::header::HeaderValue;
 use hyper::http::Extensions;
 use nacre_s3::tenant::meant_bucket;
@@ -53,6 +54,8 @@ pub struct Core {
     pub buckets: Arc<Buckets>,
     pub quotas: Quotas,
     pub keyring: KeyRing,
+    /// Has the named keys, if the key ring is not to have them.
+    pub vault: Option<Vault>,
     pub counters: Arc<GatewayCounters>,
     pub region: String,
     /// How long the data of a replaced object is kept for those that read it.

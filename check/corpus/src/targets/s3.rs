@@ -145,6 +145,7 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
             name: "n".into(),
             context: "e30=".into(),
             wrapped: Bytes::from_static(b"w"),
+            data_key: String::new(),
         }),
     };
     let inline = Head { body: Body::Inline(Bytes::from_static(b"body")), ..Head::default() };

@@ -127,6 +127,8 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     succeed(iam.arg(nacre_binary()).arg(c.folder())).unwrap();
     let mut identity = python(&c, "s3_identity.py").unwrap();
     succeed(identity.arg(nacre_binary()).arg(c.folder())).unwrap();
+    let mut vault = python(&c, "s3_vault.py").unwrap();
+    succeed(vault.arg(nacre_binary()).arg(c.folder())).unwrap();
     let mut tenants = python(&c, "s3_tenants.py").unwrap();
     succeed(tenants.arg(nacre_binary()).arg(c.folder())).unwrap();
     more_through_tls(&c).unwrap();

@@ -40,6 +40,7 @@ mod rates;
 mod roles;
 mod shown;
 mod usage;
+mod vault;
 
 /// The name of the process in a folder.
 pub const GATEWAY: &str = "s3";
@@ -155,6 +156,8 @@ pub struct Serve {
     lc_debug_interval: Option<u64>,
     #[command(flatten)]
     keystone: keystone::Keystone,
+    #[command(flatten)]
+    vault: vault::Vault,
 }
 
 /// Carries out a command.
@@ -243,6 +246,7 @@ fn run_gateway(arguments: &Serve) -> Result<()> {
         shown: shown::daemon(listen, &arguments.region, if tls.is_some() { "https" } else { "http" }),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         keystone: arguments.keystone.options()?,
+        vault: arguments.vault.options(),
         audit: arguments.audit_log.as_deref().map(admin::audit_log).transpose()?,
         log_interval: Duration::from_secs(arguments.access_log_interval),
         lifecycle_day: arguments.lc_debug_interval.map(Duration::from_secs),
