@@ -1,11 +1,12 @@
 //! The Admin Ops API: `/admin/user` and so on, for users with capabilities.
 
+use super::users::uid;
 use super::{Admin, AdminError, Params, Result, Verb};
 use crate::audit::AuditLog;
 use crate::domains::Domains;
 use crate::listing::url_pairs;
 use crate::trace::Trace;
-use crate::users::Users;
+use crate::users::{Identity, Users};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{Method, StatusCode, Uri};
@@ -95,6 +96,12 @@ fn part(verb: Verb, params: &Params, answer: Value) -> Value {
     }
 }
 
+/// Whether the sender is this owner of buckets: the user, or the account whose root it is.
+fn owns(identity: &Identity, id: &str) -> bool {
+    let is_root = identity.sender.account.as_ref().is_none_or(|account| account.is_root);
+    is_root && identity.owner.as_ref().is_some_and(|owner| owner.id == id)
+}
+
 impl AdminApi {
     async fn answer(&self, req: &mut S3Request<Body>) -> Result<Value> {
         let denied = || AdminError::new(StatusCode::FORBIDDEN, "AccessDenied", "");
@@ -102,7 +109,7 @@ impl AdminApi {
         let token = req.headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
         let identity = self.users.identify(&access_key, token).await?;
         let is_limited = !identity.sender.limits.is_empty();
-        let sender = identity.user.filter(|_| !is_limited).ok_or_else(denied)?;
+        let sender = identity.user.clone().filter(|_| !is_limited).ok_or_else(denied)?;
         let mut params = params_of(req.uri.query());
         let missing = || AdminError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "");
         let (verb, kind, is_write) = route(&req.method, req.uri.path(), &params).ok_or_else(missing)?;
@@ -112,7 +119,11 @@ impl AdminApi {
         };
         // As radosgw: without the right to keys, users can be looked at with the capability for that.
         let sees_less = verb == Verb::UserInfo && sender.caps.may_read("user-info-without-keys");
-        if !has_right && !sees_less {
+        // What was done with one's own buckets is no secret.
+        let is_own = verb == Verb::UsageShow
+            && identity.sender.may_read
+            && owns(&identity, &uid(&params).unwrap_or_default());
+        if !(has_right || sees_less || is_own) {
             return Err(denied());
         }
         tracing::info!("{} of the Admin Ops API by {}: {verb:?}", req.method, sender.id);
@@ -145,7 +156,7 @@ impl AdminApi {
             audit.administered(&sender.id, &remote, &verb.name(), &params.0, error);
         }
         let mut answer = part(verb, &params, done?);
-        if !has_right {
+        if !has_right && sees_less {
             answer["keys"] = json!([]);
         }
         Ok(answer)

@@ -8,7 +8,7 @@ use s3s::{Body, HttpResponse};
 /// Where it is. No bucket can have this name.
 const PATH: &str = "/_console";
 /// Name, type and text of each file. The first is the page itself.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("app.js", JAVASCRIPT, include_str!("page/app.js")),
@@ -16,8 +16,11 @@ const FILES: [(&str, &str, &str); 9] = [
     ("objects.js", JAVASCRIPT, include_str!("page/objects.js")),
     ("people.js", JAVASCRIPT, include_str!("page/people.js")),
     ("settings.js", JAVASCRIPT, include_str!("page/settings.js")),
+    ("plot.js", JAVASCRIPT, include_str!("page/plot.js")),
     ("sign.js", JAVASCRIPT, include_str!("page/sign.js")),
+    ("theme.js", JAVASCRIPT, include_str!("page/theme.js")),
     ("ui.js", JAVASCRIPT, include_str!("page/ui.js")),
+    ("usage.js", JAVASCRIPT, include_str!("page/usage.js")),
 ];
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 /// Scripts and styles are those of the gateway, and nothing is sent elsewhere.

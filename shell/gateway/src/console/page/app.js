@@ -3,7 +3,9 @@
 import { Client } from "./client.js";
 import { bucketsPage, bucketPage, objectPage, uploadsPage } from "./objects.js";
 import { settingsPage } from "./settings.js";
-import { usagePage, userPage, usersPage } from "./people.js";
+import { userPage, usersPage } from "./people.js";
+import { chooseTheme } from "./theme.js";
+import { usagePage } from "./usage.js";
 import { button, doing, fill, h } from "./ui.js";
 
 const main = document.getElementById("main");
@@ -72,6 +74,12 @@ function signIn() {
   form.querySelector("input").focus();
 }
 
+// The part behind the # names pages: a link to a place in the page would leave it.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+chooseTheme(document.getElementById("theme"));
 window.addEventListener("hashchange", show);
 document.addEventListener("nacre-reload", show);
 show();

@@ -69,6 +69,16 @@ export class Client {
     }));
   }
 
+  // The id under which the user owns buckets.
+  async owner() {
+    return textOf(await this.xml("GET", "/"), "Owner", "ID");
+  }
+
+  // Requests by hour and bucket: of one owner of buckets, or of all.
+  usageLog(query) {
+    return this.admin("GET", "usage", { "show-summary": "false", ...query });
+  }
+
   async usage(bucket) {
     const answer = await this.send("HEAD", this.pathOf(bucket), { query: { "read-stats": "true" } });
     return {

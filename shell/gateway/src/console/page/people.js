@@ -1,22 +1,7 @@
-// Usage of one's own buckets; and for administrators users, keys and quotas.
+// For administrators: users, keys and quotas.
 
 import { reload } from "./objects.js";
-import { ask, bars, button, h, say, size, sure, table } from "./ui.js";
-
-const BUCKETS_MAX = 200;
-
-export async function usagePage(client) {
-  const buckets = (await client.buckets()).slice(0, BUCKETS_MAX);
-  const lines = [];
-  for (const { name } of buckets) lines.push([name, await client.usage(name)]);
-  lines.sort(([, a], [, b]) => b.bytes - a.bytes);
-  const total = lines.reduce((sum, [, usage]) => sum + usage.bytes, 0);
-  const count = lines.reduce((sum, [, usage]) => sum + usage.objects, 0);
-  return [h("h1", {}, "Usage"),
-    h("p", {}, `${size(total)} in ${count.toLocaleString()} objects and ${lines.length} buckets, all versions included.`),
-    lines.length ? bars("Bytes by bucket", lines.map(([name, usage]) => [name, usage.bytes]), size) : null,
-    lines.length ? bars("Objects by bucket", lines.map(([name, usage]) => [name, usage.objects]), (n) => n.toLocaleString()) : null];
-}
+import { ask, button, h, say, size, sure, table } from "./ui.js";
 
 export async function usersPage(client) {
   const { keys } = await client.admin("GET", "user", { list: "" });
