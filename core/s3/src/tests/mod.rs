@@ -3,6 +3,7 @@
 
 mod access;
 mod corrupt;
+mod large;
 mod linearizable;
 mod model;
 mod notices;

@@ -9,6 +9,7 @@ use nacre_client::{Failure, ObjectReply, ObjectRequest, OpOutput};
 use nacre_proto::types::Op;
 use nacre_wire::{Encode, to_vec};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 const POOL: PoolId = PoolId(1);
 /// The bucket of the tests.
@@ -48,27 +49,52 @@ impl Rados {
 
     /// Carries out all operations of a request, or none.
     pub fn run(&mut self, request: &ObjectRequest) -> Result<ObjectReply, Failure> {
-        let before = self.objects.get(&request.name).cloned();
-        let mut object = before.clone();
-        let mut ops = Vec::new();
+        let mut object = self.objects.remove(&request.name);
+        let before = object.as_ref().map_or(0, |object| object.version);
+        let (mut ops, mut undo) = (Vec::new(), Vec::new());
         let mut is_write = false;
+        let mut failed = None;
         for item in &request.ops {
             is_write |= item.op.code.is_write();
-            let data = step(&mut object, &item.parse().expect("a good operation"));
-            let data = data.map_err(|errno| Failure::new(errno, ""))?;
-            ops.push(OpOutput { rval: 0, data: data.into() });
-        }
-        let version = before.map_or(0, |object| object.version) + u64::from(is_write);
-        match object {
-            Some(object) => {
-                let object = Object { version, ..object };
-                self.objects.insert(request.name.clone(), object);
-            }
-            None => {
-                self.objects.remove(&request.name);
+            match step(&mut object, &item.parse().expect("a good operation"), &mut undo) {
+                Ok(data) => ops.push(OpOutput { rval: 0, data: data.into() }),
+                Err(errno) => {
+                    failed = Some(errno);
+                    break;
+                }
             }
         }
-        Ok(ObjectReply { user_version: version, version: Default::default(), ops })
+        let version = before + u64::from(is_write && failed.is_none());
+        if failed.is_some() {
+            undo.into_iter().rev().for_each(|before| put_back(&mut object, before));
+        }
+        if let Some(object) = object {
+            self.objects.insert(request.name.clone(), Object { version, ..object });
+        }
+        match failed {
+            Some(errno) => Err(Failure::new(errno, "")),
+            None => Ok(ObjectReply { user_version: version, version: Default::default(), ops }),
+        }
+    }
+}
+
+/// What there was before a step, for a request that fails later.
+enum Before {
+    Object(Option<Object>),
+    Xattr(Name, Option<Bytes>),
+    Omap(Name, Option<Bytes>),
+}
+
+fn put_back(object: &mut Option<Object>, before: Before) {
+    let put = |map: &mut BTreeMap<Name, Bytes>, name: Name, value: Option<Bytes>| match value {
+        Some(value) => drop(map.insert(name, value)),
+        None => drop(map.remove(&name)),
+    };
+    match (before, object) {
+        (Before::Object(before), object) => *object = before,
+        (Before::Xattr(name, value), Some(object)) => put(&mut object.xattrs, name, value),
+        (Before::Omap(name, value), Some(object)) => put(&mut object.omap, name, value),
+        (_, None) => {}
     }
 }
 
@@ -84,29 +110,37 @@ fn damaged(value: &Bytes, rng: &mut Rng) -> Bytes {
     bytes.into()
 }
 
-fn step(object: &mut Option<Object>, op: &Op) -> Result<Vec<u8>, i32> {
+fn step(object: &mut Option<Object>, op: &Op, undo: &mut Vec<Before>) -> Result<Vec<u8>, i32> {
     if let Op::Create { exclusive } = op {
         if object.is_some() && *exclusive {
             return Err(EEXIST);
         }
-        object.get_or_insert_default();
+        if object.is_none() {
+            undo.push(Before::Object(object.replace(Object::default())));
+        }
         return Ok(Vec::new());
     }
-    if let (Op::OmapSetVals(pairs), object) = (op, &mut *object) {
-        object.get_or_insert_default().omap.extend(pairs.clone());
+    if let Op::OmapSetVals(pairs) = op {
+        if object.is_none() {
+            undo.push(Before::Object(object.replace(Object::default())));
+        }
+        let omap = &mut object.get_or_insert_default().omap;
+        for (name, value) in pairs {
+            undo.push(Before::Omap(name.clone(), omap.insert(name.clone(), value.clone())));
+        }
         return Ok(Vec::new());
     }
     let Some(found) = object else { return Err(ENOENT) };
     match op {
         Op::Stat => Ok(Vec::new()),
         Op::Delete => {
-            *object = None;
+            undo.push(Before::Object(object.take()));
             Ok(Vec::new())
         }
         Op::AssertVer { version } if *version != found.version => Err(ERANGE),
         Op::AssertVer { .. } => Ok(Vec::new()),
         Op::SetXattr { name, value } => {
-            found.xattrs.insert(name.clone(), value.clone());
+            undo.push(Before::Xattr(name.clone(), found.xattrs.insert(name.clone(), value.clone())));
             Ok(Vec::new())
         }
         Op::GetXattr { name } => found.xattrs.get(name).map(|value| value.to_vec()).ok_or(61),
@@ -121,17 +155,20 @@ fn step(object: &mut Option<Object>, op: &Op) -> Result<Vec<u8>, i32> {
             if pairs.iter().all(same) { Ok(Vec::new()) } else { Err(ECANCELED) }
         }
         Op::OmapRmKeys(names) => {
-            names.iter().for_each(|name| drop(found.omap.remove(name)));
+            for name in names {
+                undo.push(Before::Omap(name.clone(), found.omap.remove(name)));
+            }
             Ok(Vec::new())
         }
         Op::OmapGetValsByKeys(names) => {
-            let mut values = found.omap.clone();
-            values.retain(|name, _| names.contains(name));
+            let value = |name: &Name| Some((name.clone(), found.omap.get(name)?.clone()));
+            let values: BTreeMap<Name, Bytes> = names.iter().filter_map(value).collect();
             Ok(to_vec(&values))
         }
         Op::OmapGetVals { after, max, prefix } => {
-            let fits = |name: &Name| name > after && name.as_bytes().starts_with(prefix.as_bytes());
-            let mut pairs = found.omap.iter().filter(|(name, _)| fits(name));
+            let behind = (Bound::Excluded(after.clone()), Bound::Unbounded);
+            let fits = |name: &Name| name.as_bytes().starts_with(prefix.as_bytes());
+            let mut pairs = found.omap.range(behind).filter(|(name, _)| fits(name));
             let page: BTreeMap<Name, Bytes> =
                 pairs.by_ref().take(*max as usize).map(|(k, v)| (k.clone(), v.clone())).collect();
             let mut out = to_vec(&page);
