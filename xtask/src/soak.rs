@@ -72,6 +72,13 @@ enum What {
     },
     /// Let users of Keystone itself use a gateway, over Swift and S3.
     Keystone,
+    /// List a bucket of a million keys while it grows, and one of a million delete markers. Then kill OSDs
+    /// and a monitor under S3 load, which must see no error, and hold ten thousand idle connections.
+    S3 {
+        /// Rounds in which two OSDs and the monitor are killed once.
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+    },
 }
 
 /// What Keystone needs.
@@ -132,6 +139,13 @@ pub fn run(options: &Options) -> Result<()> {
                 test.env("NACRE_GUEST_POOL", "erasure");
             }
             step("guest", test.args(["guest", "--", "--ignored", "--nocapture"]))
+        }
+        What::S3 { rounds } => {
+            let mut index = cargo();
+            index.args(["test", "--release", "--package", "nacre-s3", "--lib", "million"]);
+            step("index", index.args(["--", "--ignored", "--nocapture", "--test-threads=1"]))?;
+            test.env("NACRE_S3_ROUNDS", rounds.to_string());
+            step("s3", test.args(["--", "are_latency_for_clients", "idle_connections", "--nocapture"]))
         }
         What::Keystone => {
             install_packages(&KEYSTONE, false)?;

@@ -193,6 +193,14 @@ annas.put_object(Bucket="quota", Key="k0", Body=b"x")
 usage = nacre("bucket", "stats", "--bucket", "quota")
 assert usage["usage"]["rgw.main"]["num_objects"] == 5 and usage["usage"]["rgw.main"]["size"] == 5
 assert usage["owner"] == "anna"
+# Also when a bucket is removed with all that is in it.
+before = nacre("user", "stats", "--uid", "anna")["stats"]["num_objects"]
+annas.create_bucket(Bucket="purged")
+for key in small[:3]:
+    annas.put_object(Bucket="purged", Key=key, Body=bytes(5000))
+assert nacre("user", "stats", "--uid", "anna")["stats"]["num_objects"] == before + 3
+nacre("bucket", "rm", "--bucket", "purged", "--purge-objects")
+assert nacre("user", "stats", "--uid", "anna")["stats"]["num_objects"] == before
 assert nacre("bucket", "ls", "--uid", "anna") == ["annas", "quota"]
 check = nacre("bucket", "check", "--bucket", "quota")["check_result"]
 assert check["existing_header"] == check["calculated_header"]

@@ -3,13 +3,20 @@
 The environment has AWS_ENDPOINT_URL and the keys of a user.
 """
 
+import base64
 import hashlib
 import os
 import socket
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from s3_client import client, code
 
@@ -253,6 +260,52 @@ def refusals():
     assert status(s3.generate_presigned_url("get_object", Params=only, ExpiresIn=604801)) == 400
 
 
+class Streaming(S3SigV4Auth):
+    """Signs a body in chunks whose checksum comes behind it, as current SDKs send theirs."""
+
+    def payload(self, request):
+        return "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+def trailers():
+    """Status of a PUT with this checksum in its trailer, and what HEAD shows then."""
+    keys = Credentials(os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
+
+    def send(method, target, auth, body=b"", **headers):
+        url = f"{os.environ['AWS_ENDPOINT_URL']}/first/{target}"
+        request = AWSRequest(method=method, url=url)
+        for name, value in headers.items():
+            request.headers[name.replace("_", "-")] = value
+        auth(keys, "s3", "us-east-1").add_auth(request)
+        request = urllib.request.Request(url, body or None, dict(request.headers), method=method)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, answer.headers
+        except urllib.error.HTTPError as e:
+            return e.code, e.headers
+
+    def put(target, body, checksum):
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[at : at + 65536]), body[at : at + 65536])
+                          for at in range(0, len(body), 65536))
+        sent = chunks + b"0\r\nx-amz-checksum-crc32:" + checksum + b"\r\n\r\n"
+        return send("PUT", target, Streaming, sent, x_amz_trailer="x-amz-checksum-crc32",
+                    x_amz_sdk_checksum_algorithm="CRC32", content_encoding="aws-chunked",
+                    x_amz_decoded_content_length=str(len(body)), content_length=str(len(sent)))
+
+    body = os.urandom(150_000)
+    right = base64.b64encode(zlib.crc32(body).to_bytes(4, "big"))
+    assert put("trailer", body, right)[0] == 200
+    status, headers = send("HEAD", "trailer", S3SigV4Auth, x_amz_checksum_mode="ENABLED")
+    assert (status, headers["x-amz-checksum-crc32"]) == (200, right.decode()), headers
+    assert s3.get_object(Bucket="first", Key="trailer")["Body"].read() == body
+    assert put("wrong", body, b"AAAAAA==")[0] == 400
+    assert code(s3.head_object, Bucket="first", Key="wrong") == "404"
+    upload = s3.create_multipart_upload(Bucket="first", Key="parts")["UploadId"]
+    assert put(f"parts?partNumber=1&uploadId={upload}", body, right)[0] == 200
+    assert put(f"parts?partNumber=2&uploadId={upload}", body, b"AAAAAA==")[0] == 400
+    s3.abort_multipart_upload(Bucket="first", Key="parts", UploadId=upload)
+
+
 def disconnects():
     """Clients that hang up before they are answered. What is listed can be read."""
     address = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"])
@@ -273,7 +326,7 @@ def disconnects():
 
 
 steps = sys.argv[1:] or [
-    "buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions", "refusals",
+    "buckets", "bodies", "odd_keys", "listings", "uploads", "copies", "preconditions", "refusals", "trailers",
     "disconnects",
 ]
 for step in steps:

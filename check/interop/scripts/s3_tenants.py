@@ -7,28 +7,23 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import swiftclient
 from botocore.handlers import validate_bucket_name
 
-from s3_client import client, code
+from s3_client import admin, client, code, commands, eventually
 
 program, folder = sys.argv[1:]
 endpoint = os.environ["AWS_ENDPOINT_URL"]
-
-
-def nacre(*words):
-    """The JSON that a command prints; none if it prints nothing."""
-    command = [program, "s3", *words, "--data", folder]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(out) if out else None
+nacre = commands(program, folder)
+keys = {}
 
 
 def new(uid):
     """A user and its client, which sends names with a colon as they are."""
     made = nacre("user", "create", "--uid", uid, "--display-name", uid)
-    s3 = client(made["keys"][0]["access_key"], made["keys"][0]["secret_key"])
+    keys[uid] = made["keys"][0]["access_key"], made["keys"][0]["secret_key"]
+    s3 = client(*keys[uid])
     s3.meta.events.unregister("before-parameter-build.s3", validate_bucket_name)
     return s3
 
@@ -39,14 +34,6 @@ def body(s3, bucket, key="key"):
 
 def names(s3):
     return [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
-
-
-def eventually(check):
-    """A gateway uses what it knows of users and buckets for two seconds."""
-    end = time.monotonic() + 30
-    while not check():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
 
 
 plain, anna, bert = new("plain"), new("red$anna"), new("blue$bert")
@@ -98,6 +85,15 @@ address = anna.generate_presigned_url("get_object", Params={"Bucket": "data", "K
 head = subprocess.run(["curl", "-sfD-", "-o/dev/null", "-HOrigin: https://red.test", address], check=True,
                       stdout=subprocess.PIPE, text=True).stdout
 assert "access-control-allow-origin: https://red.test" in head.lower(), head
+
+# Users see their own usage without a capability, and that of no others.
+status, used = admin("GET", "usage", keys["red$anna"], uid="red$anna")
+assert status == 200 and [of["user"] for of in used["entries"]] == ["red$anna"], used
+assert {of["bucket"] for of in used["entries"][0]["buckets"]} >= {"red/data"}, used
+for wrong in [dict(uid="plain"), dict(uid="blue$bert"), dict(), dict(uid="anna", tenant="blue")]:
+    assert admin("GET", "usage", keys["red$anna"], **wrong)[0] == 403, wrong
+assert admin("GET", "usage", keys["plain"], uid="plain", tenant="red")[0] == 403
+assert admin("DELETE", "usage", keys["plain"], uid="plain")[0] == 403
 
 # Administration names both.
 assert {"data", "red/data", "blue/data"} <= set(nacre("bucket", "list"))

@@ -371,7 +371,8 @@ async fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let (refusal, serving) = (front::refusal(&request), serving.clone());
-        async move {
+        // A connection would have the size of the largest request otherwise, also while it does nothing.
+        Box::pin(async move {
             let _active = ActiveRequest::begin(&serving);
             let trace = Trace::begin(serving.ends.clone(), peer, &request);
             // The connection may end at any time, and this with it.
@@ -392,7 +393,7 @@ async fn connection(
                     Err(error)
                 }
             }
-        }
+        })
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

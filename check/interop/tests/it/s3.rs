@@ -1,9 +1,31 @@
 //! S3 with stock clients: the AWS command line, boto3, s3cmd and rclone. Swift with its own.
+//!
+//! What broke other servers, and where it is tested:
+//!
+//! | | case | test |
+//! |---|---|---|
+//! | 1 | conditional writes of one key through two gateways: one succeeds | `s3_race.py` |
+//! | 2 | keys such as `a//b`, `a/../b`, `/a` stay as they are | `s3_slice.py`, `odd_keys` |
+//! | 3 | `%`, `+`, space and `@` in keys; the source of a copy with `%2B` | `s3_slice.py`, `odd_keys` |
+//! | 4 | the order of UTF-8 bytes; a marker that is no key | `s3_slice.py`, `odd_keys` |
+//! | 5 | checksums in trailers of PUT and UploadPart; a wrong one is refused | `s3_slice.py`, `trailers` |
+//! | 6 | a copy onto itself keeps bytes and ETag | `s3_slice.py`, `copies`; `s3_buckets.py`, `versions` |
+//! | 7 | `partNumber` with gaps, ranges past the end, Complete twice | `s3_slice.py`, `uploads`, `bodies` |
+//! | 8 | a part sent five times, aborted, and one that comes late: nothing is left | `s3_garbage.py` |
+//! | 9 | delete markers do not slow a listing; nothing remains of versions | `core/s3/src/tests/large.rs` |
+//! | 10 | pages with a delimiter while leaves split | `core/s3/src/tests/large.rs` |
+//! | 11 | quotas and totals are exact after forced removals and a kill | `s3_access.py`, and below |
+//! | 12 | object lock in compliance mode; a PUT with a lock needs a checksum | `s3_buckets.py`, `locks` |
+//! | 13 | presigned URLs and names of buckets in hosts, two domains, behind a proxy | `s3_proxy.py` |
+//! | 14 | TempURL with the account in the URL; `X-Storage-Url` | `swift.py` |
+//!
+//! The tests of cases 9 and 10 have some thousand keys here, and a million in `cargo xtask soak s3`.
 
 use anyhow::{Context, Result, ensure};
 use nacre_interop::{Cluster, nacre_binary, scripts, succeed, wait_until};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// What the first user's clients need, as `NAME=VALUE`.
@@ -118,10 +140,12 @@ fn aws_and_boto3_use_the_gateway_that_comes_with_a_cluster() {
     let mut access = python(&c, "s3_access.py").unwrap();
     succeed(access.arg(nacre_binary()).arg(c.folder())).unwrap();
     let audit = c.folder().join("audit.log");
-    let options = ["--access-log-interval", "1", "--audit-log", &audit.display().to_string()];
-    let gateway = Gateway::start_with(&c, &options).unwrap();
+    let audit_log = audit.display().to_string();
+    let options = ["--access-log-interval", "1", "--audit-log", &audit_log, "--domain", "one.test"];
+    let gateway = Gateway::start_with(&c, &[&options[..], &["--domain", "two.test"]].concat()).unwrap();
     let mut usage = python(&c, "s3_usage.py").unwrap();
     succeed(usage.arg(nacre_binary()).arg(c.folder()).arg(&gateway.endpoint).arg(&audit)).unwrap();
+    succeed(python(&c, "s3_proxy.py").unwrap().arg(&gateway.endpoint)).unwrap();
     drop(gateway);
     let mut iam = python(&c, "s3_iam.py").unwrap();
     succeed(iam.arg(nacre_binary()).arg(c.folder())).unwrap();
@@ -273,7 +297,7 @@ fn killed_gateway_loses_no_acknowledged_write() {
     let c = Cluster::up_with(&["--s3"]).unwrap();
     let mut second = Gateway::start(&c).unwrap();
     let mut load = python(&c, "s3_load.py").unwrap();
-    load.args(["write", &second.endpoint]).stdout(std::process::Stdio::piped());
+    load.args(["write", &second.endpoint]).stdout(Stdio::piped());
     let load = load.spawn().unwrap();
     std::thread::sleep(Duration::from_secs(4));
     second.process.kill().unwrap();
@@ -283,6 +307,49 @@ fn killed_gateway_loses_no_acknowledged_write() {
     let acknowledged = c.folder().join("acknowledged");
     std::fs::write(&acknowledged, &out.stdout).unwrap();
     succeed(python(&c, "s3_load.py").unwrap().args(["check"]).arg(&acknowledged)).unwrap();
+    let mut counted = Command::new(nacre_binary());
+    counted.args(["s3", "bucket", "check", "--bucket", "load", "--data"]).arg(c.folder());
+    let counted: serde_json::Value = serde_json::from_str(&succeed(&mut counted).unwrap()).unwrap();
+    let result = &counted["check_result"];
+    assert_eq!(result["existing_header"], result["calculated_header"]);
+}
+
+/// OSDs and a monitor are killed and started again under load: clients with boto3's own retries see latency
+/// and no error. `cargo xtask soak s3` does it for longer.
+#[test]
+fn killed_osds_and_monitors_are_latency_for_clients() {
+    let rounds = std::env::var("NACRE_S3_ROUNDS").map_or(1, |rounds| rounds.parse().expect("a number"));
+    let c = Cluster::up_with(&["--s3", "--processes"]).unwrap();
+    let mut load = python(&c, "s3_bear.py").unwrap();
+    // It ends by itself if the test does not end it.
+    let mut load = load.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(load.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "begun");
+    let monitor = c.daemons().unwrap().into_iter().find(|name| name.starts_with("mon.")).unwrap();
+    for _ in 0..rounds {
+        for daemon in ["osd.0", &monitor, "osd.1"] {
+            c.kill(daemon).unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            c.start(daemon).unwrap();
+            // Never two OSDs at a time: what one has missed, it gets before the next is killed.
+            c.wait_clean().unwrap();
+        }
+    }
+    drop(load.stdin.take());
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    assert!(load.wait().unwrap().success(), "{rest:?}");
+    println!("{}", rest.join("\n"));
+}
+
+/// `cargo xtask soak s3` shows what they cost.
+#[test]
+fn idle_connections_hold_bounded_memory() {
+    let c = Cluster::up_with(&["--s3"]).unwrap();
+    let gateway = Gateway::start_with(&c, &["--memory", "64M"]).unwrap();
+    let mut idle = python(&c, "s3_idle.py").unwrap();
+    idle.env("AWS_ENDPOINT_URL", &gateway.endpoint);
+    let count = std::env::var("NACRE_S3_IDLE").unwrap_or_else(|_| "9900".to_owned());
+    println!("{}", succeed(idle.args([&gateway.process.id().to_string(), &count])).unwrap());
 }
 
 /// Case 8, and what is replaced and deleted: nothing is left, also of a deleted bucket.
