@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub struct Options {
     /// Number of simulated clusters.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 120)]
     seeds: u64,
     /// Fail if Debian packages are missing, instead of installing them.
     #[arg(long)]
