@@ -19,8 +19,8 @@ const PAIRS: u64 = 1000;
 pub struct PageWalk {
     request: PageRequest,
     builder: PageBuilder,
-    /// What the leaf's source has, when that was read.
-    from_source: Option<Lines>,
+    /// What the leaf's source has, when that was read. The leaf may have another source by now.
+    from_source: Option<(LeafName, Lines)>,
 }
 
 /// What follows a leaf.
@@ -148,13 +148,13 @@ impl PageWalk {
     }
 
     /// Takes what the leaf's source has.
-    pub fn on_source(&mut self, reply: &ObjectReply) -> Result<(), Refusal> {
-        self.from_source = Some(self.lines(reply)?);
+    pub fn on_source(&mut self, source: &LeafName, reply: &ObjectReply) -> Result<(), Refusal> {
+        self.from_source = Some((source.clone(), self.lines(reply)?));
         Ok(())
     }
     /// The source does not exist any more.
-    pub fn source_is_gone(&mut self) {
-        self.from_source = Some(Lines::default());
+    pub fn source_is_gone(&mut self, source: &LeafName) {
+        self.from_source = Some((source.clone(), Lines::default()));
     }
 
     /// Takes what a leaf has.
@@ -167,12 +167,12 @@ impl PageWalk {
         let listed = self.request.listed;
         let before = self.builder.after().clone();
         // The source was read before, so that what moved in between is in one of the two.
-        let from_source = self.from_source.take();
+        let from_source = self.from_source.take().filter(|(source, _)| range.source.as_ref() == Some(source));
         if let (Some(source), None) = (&range.source, &from_source) {
             return Ok(PageStep::Source(source.clone()));
         }
         let mut lines = self.lines(reply)?;
-        if let (Some(in_source), true) = (from_source, range.source.is_some()) {
+        if let Some((_, in_source)) = from_source {
             let mut tombstones = BTreeMap::new();
             for (at, _) in kinds(listed).iter().enumerate() {
                 let (found, more) = pairs(output(reply, 1 + kinds(listed).len() + at)?)?;
@@ -203,15 +203,15 @@ impl PageWalk {
             }
         }
         shown_lines.iter().for_each(|(line, value)| self.builder.add(line, value));
-        if let Some(last) = &complete_up_to {
+        let high = range.high.clone().unwrap_or_default();
+        // What a split has left behind the end of the leaf is of no interest: the next leaf has it, and more.
+        let rest = complete_up_to.filter(|line| high.is_empty() || *line < high);
+        if let Some(last) = &rest {
             self.builder.skip_to(last);
         }
         let builder = &self.builder;
         let ends = range.high.as_ref().is_none_or(|high| builder.is_past(high));
-        let high = range.high.clone().unwrap_or_default();
-        // What a split has left behind the end of the leaf is of no interest.
-        let is_behind = |line: &Bytes| !high.is_empty() && *line >= high;
-        let leaf_is_done = complete_up_to.as_ref().is_none_or(is_behind);
+        let leaf_is_done = rest.is_none();
         if builder.is_full() || (leaf_is_done && ends) {
             let builder = std::mem::replace(&mut self.builder, PageBuilder::new(PageRequest::default()));
             return Ok(PageStep::Done(builder.finish()));
@@ -222,5 +222,63 @@ impl PageWalk {
             return Err(Refusal::Corrupt("a leaf has names that no listing gets past".into()));
         }
         Ok(PageStep::Next(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_client::OpOutput;
+
+    /// What a leaf says that has these keys, and others behind them if `more`.
+    fn reply(keys: &[&str], more: bool) -> ObjectReply {
+        let values = keys.iter().map(|key| (named(b'e', key.as_bytes()), Bytes::from_static(b"entry")));
+        let values = values.collect::<BTreeMap<_, _>>();
+        let lines = [to_vec(&values), to_vec(&more)].concat();
+        let tombstones = [to_vec(&BTreeMap::<Name, Bytes>::new()), to_vec(&false)].concat();
+        let output = |data: Vec<u8>| OpOutput { data: data.into(), ..OpOutput::default() };
+        let ops = [Vec::new(), lines, tombstones].map(output).into();
+        ObjectReply { ops, ..ObjectReply::default() }
+    }
+    fn range(low: &'static str, high: Option<&'static str>, source: Option<&str>) -> LeafRange {
+        LeafRange {
+            low: low.into(),
+            high: high.map(Into::into),
+            source: source.map(|name| LeafName(name.into())),
+            ..LeafRange::first()
+        }
+    }
+    fn walk() -> PageWalk {
+        PageWalk::new(PageRequest { max: 10, ..PageRequest::default() })
+    }
+    fn keys(page: &Page) -> Vec<&[u8]> {
+        page.items.iter().map(|item| &**item.marker()).collect()
+    }
+
+    #[test]
+    fn keys_that_a_split_left_behind_the_end_of_a_leaf_hide_none_of_the_next_leaf() {
+        let mut walk = walk();
+        let step = walk.on_leaf(&Bytes::new(), &reply(&["a", "q"], true), &range("", Some("m"), None));
+        let Ok(PageStep::Next(next)) = step else { panic!("{step:?}") };
+        assert_eq!(next, "m");
+        let step = walk.on_leaf(&next, &reply(&["n", "q", "z"], false), &range("m", None, None));
+        let Ok(PageStep::Done(page)) = step else { panic!("{step:?}") };
+        assert_eq!(keys(&page), [b"a", b"n", b"q", b"z"]);
+    }
+
+    #[test]
+    fn a_leaf_that_has_another_source_by_now_needs_that_one_read() {
+        let mut walk = walk();
+        let (one, other) = (LeafName("one".into()), LeafName("other".into()));
+        let step = walk.on_leaf(&Bytes::new(), &reply(&[], false), &range("", None, Some("one")));
+        assert!(matches!(&step, Ok(PageStep::Source(source)) if *source == one), "{step:?}");
+        walk.on_source(&one, &reply(&["a"], false)).unwrap();
+        // The key is in the other leaf, which took over all of `one` and was split.
+        let step = walk.on_leaf(&Bytes::new(), &reply(&[], false), &range("", None, Some("other")));
+        assert!(matches!(&step, Ok(PageStep::Source(source)) if *source == other), "{step:?}");
+        walk.on_source(&other, &reply(&["a", "b"], false)).unwrap();
+        let step = walk.on_leaf(&Bytes::new(), &reply(&[], false), &range("", None, Some("other")));
+        let Ok(PageStep::Done(page)) = step else { panic!("{step:?}") };
+        assert_eq!(keys(&page), [b"a", b"b"]);
     }
 }

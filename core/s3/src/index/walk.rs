@@ -343,7 +343,7 @@ impl Walk {
     fn source_is_gone(&mut self) -> Result<WalkStep, Refusal> {
         match &mut self.kind {
             Kind::Get(get) => get.on_source(&self.leaf, &BTreeMap::new()),
-            Kind::Page(page) => page.source_is_gone(),
+            Kind::Page(page) => page.source_is_gone(&self.leaf),
             _ => {}
         }
         self.after_source()
@@ -353,7 +353,7 @@ impl Walk {
         self.source = None;
         match &mut self.kind {
             Kind::Get(get) => get.on_source(&self.leaf, &from_slice(output(reply, 1)?)?),
-            Kind::Page(page) => page.on_source(reply)?,
+            Kind::Page(page) => page.on_source(&self.leaf, reply)?,
             _ => {}
         }
         self.after_source()
