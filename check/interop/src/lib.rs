@@ -4,6 +4,7 @@
 //! folder), and the Debian packages that `cargo xtask ci` installs (`xtask/src/ci.rs`). Those that use mounts
 //! or network namespaces need root.
 
+pub mod background;
 pub mod hosts;
 pub mod system;
 

@@ -1,16 +1,17 @@
 //! Stock `rbd-mirror` between two clusters.
 
 use anyhow::{Context, Result, ensure};
+use nacre_interop::background::Background;
 use nacre_interop::{Cluster, wait_until};
 use serde_json::Value;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(120);
 const IMAGES: [&str; 3] = ["journaled", "parent", "child"];
 
 /// The daemon that brings a cluster's images up to date with another's; killed when dropped.
-struct Mirror(Child);
+struct Mirror(#[expect(dead_code, reason = "it is there to be dropped")] Background);
 
 impl Mirror {
     fn of(cluster: &Cluster) -> Result<Mirror> {
@@ -22,14 +23,8 @@ impl Mirror {
         command.args(["--rbd-mirror-leader-heartbeat-interval=1"]);
         command.args(["--rbd-mirror-pool-replayers-refresh-interval=2"]);
         command.args(["--rbd-mirror-image-state-check-interval=2", "--rbd-mirror-journal-poll-age=1"]);
-        Ok(Mirror(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
-    }
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Mirror(Background::start(&mut command)?))
     }
 }
 

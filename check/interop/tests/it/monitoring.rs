@@ -1,10 +1,11 @@
 //! Prometheus collects metrics, with Ceph's alerts and boards.
 
+use nacre_interop::background::{Background, free_port, listens};
 use nacre_interop::{Cluster, exchange, succeed, text, wait_until};
 use serde_json::Value;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const ALERTS: &str = "/etc/prometheus/ceph/ceph_default_alerts.yml";
@@ -12,7 +13,7 @@ const BOARDS: &str = "/etc/grafana/dashboards/ceph-dashboard";
 
 /// A server that collects from the monitors of a cluster every second.
 struct Prometheus {
-    process: Child,
+    _process: Background,
     url: String,
     _folder: tempfile::TempDir,
 }
@@ -20,7 +21,7 @@ struct Prometheus {
 impl Prometheus {
     fn start(targets: &[String]) -> Prometheus {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port().unwrap();
         let config = format!(
             "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
              rule_files: [ {ALERTS} ]\n\
@@ -35,15 +36,15 @@ impl Prometheus {
         std::fs::write(&file, config).unwrap();
         succeed(Command::new("promtool").args(["check", "config"]).arg(&file)).unwrap();
         let url = format!("http://127.0.0.1:{port}");
-        let process = Command::new("prometheus")
+        let mut prometheus = Command::new("prometheus");
+        prometheus
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("Debian's package prometheus is installed");
-        Prometheus { process, url, _folder: folder }
+            .stderr(Stdio::null());
+        let process = Background::start(&mut prometheus).expect("Debian's package prometheus is installed");
+        Prometheus { _process: process, url, _folder: folder }
     }
 
     /// What has no data.
@@ -60,13 +61,6 @@ impl Prometheus {
         let found: Value = serde_json::from_str(&get(&format!("{}/api/v1/alerts", self.url)).1).unwrap();
         let alerts = found["data"]["alerts"].as_array().cloned().unwrap_or_default();
         alerts.iter().map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_string()).collect()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -176,7 +170,7 @@ fn every_monitor_answers_and_one_of_them_has_metrics() {
     .unwrap();
 
     // All monitors stop serving, and then move to another port.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     c.run("ceph config set mgr mgr/prometheus/server_port 0").unwrap();
     wait_until(
         "the ports to close",
@@ -189,10 +183,7 @@ fn every_monitor_answers_and_one_of_them_has_metrics() {
     })
     .unwrap();
     c.run(&format!("ceph config set mgr mgr/prometheus/server_port {port}")).unwrap();
-    wait_until("the new port to answer", Duration::from_secs(10), || {
-        Ok(TcpStream::connect(("127.0.0.1", port)).is_ok())
-    })
-    .unwrap();
+    wait_until("the new port to answer", Duration::from_secs(10), || Ok(listens(port))).unwrap();
     let refused = c.try_run("ceph mgr module disable prometheus").unwrap();
     assert!(text(&refused.stderr).contains("server_port 0"), "{}", text(&refused.stderr));
 }

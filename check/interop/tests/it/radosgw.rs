@@ -1,19 +1,20 @@
 //! Ceph's own object gateway on a Nacre cluster.
 
 use anyhow::Result;
-use nacre_interop::{Cluster, scripts, succeed, wait_until};
-use std::process::{Child, Command, Stdio};
+use nacre_interop::background::{Background, free_port, wait_until_listening};
+use nacre_interop::{Cluster, scripts, succeed};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A stock `radosgw`.
 struct Gateway {
-    process: Child,
+    _process: Background,
     addr: String,
 }
 
 impl Gateway {
     fn start(c: &Cluster) -> Result<Gateway> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let addr = format!("127.0.0.1:{port}");
         let folder = c.folder().display();
         let mut command = c.client("/usr/bin/radosgw");
@@ -21,19 +22,9 @@ impl Gateway {
         command.arg(format!("--rgw-frontends=beast endpoint={addr}"));
         command.args([format!("--rgw-data={folder}"), format!("--log-file={folder}/log/radosgw.log")]);
         command.arg(format!("--admin-socket={folder}/run/radosgw.asok"));
-        let process = command.stderr(Stdio::null()).spawn()?;
-        let gateway = Gateway { process, addr };
-        wait_until("radosgw to listen", Duration::from_secs(60), || {
-            Ok(std::net::TcpStream::connect(&gateway.addr).is_ok())
-        })?;
-        Ok(gateway)
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = Background::start(command.stderr(Stdio::null()))?;
+        wait_until_listening("radosgw", port, Duration::from_secs(60))?;
+        Ok(Gateway { _process: process, addr })
     }
 }
 

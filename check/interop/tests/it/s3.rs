@@ -22,10 +22,11 @@
 //! The tests of cases 9 and 10 have some thousand keys here, and a million in `cargo xtask soak s3`.
 
 use anyhow::{Context, Result, ensure};
+use nacre_interop::background::{Background, free_port, listens, wait_until_listening};
 use nacre_interop::{Cluster, nacre_binary, scripts, succeed, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What the first user's clients need, as `NAME=VALUE`.
@@ -64,7 +65,7 @@ fn python(c: &Cluster, script: &str) -> Result<Command> {
 
 /// One more gateway in front of the cluster, on a port of its own.
 struct Gateway {
-    process: Child,
+    process: Background,
     endpoint: String,
 }
 
@@ -74,24 +75,14 @@ impl Gateway {
     }
 
     fn start_with(c: &Cluster, options: &[&str]) -> Result<Gateway> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let addr = format!("127.0.0.1:{port}");
         let mut command = Command::new(nacre_binary());
         command.args(["s3", "serve", "--conf"]).arg(c.conf()).args(["--listen", &addr]);
         command.arg("--first-user").arg(c.folder().join("s3.env")).args(options);
-        let process = command.spawn()?;
-        let gateway = Gateway { process, endpoint: format!("http://{addr}") };
-        wait_until("the gateway to listen", Duration::from_secs(30), || {
-            Ok(std::net::TcpStream::connect(&addr).is_ok())
-        })?;
-        Ok(gateway)
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = Background::start(&mut command)?;
+        wait_until_listening("the gateway", port, Duration::from_secs(30))?;
+        Ok(Gateway { process, endpoint: format!("http://{addr}") })
     }
 }
 
@@ -248,7 +239,7 @@ fn users_of_keystone_itself_are_let_in() {
 
 /// Keystone or what stands in for it, on a port of its own.
 struct Keystone {
-    process: Child,
+    _process: Background,
     endpoint: String,
     /// What its users have.
     made: PathBuf,
@@ -256,14 +247,14 @@ struct Keystone {
 
 impl Keystone {
     fn start(c: &Cluster, script: &str) -> Result<Keystone> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let made = c.folder().join("keystone.json");
         let mut command = Command::new("/usr/bin/python3");
         command.arg(scripts().join(script)).arg(port.to_string()).arg(&made);
         let endpoint = format!("http://127.0.0.1:{port}");
-        let keystone = Keystone { process: command.spawn()?, endpoint, made };
+        let keystone = Keystone { _process: Background::start(&mut command)?, endpoint, made };
         wait_until("Keystone to have its users", Duration::from_secs(180), || {
-            Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && keystone.made.exists())
+            Ok(listens(port) && keystone.made.exists())
         })?;
         Ok(keystone)
     }
@@ -281,13 +272,6 @@ impl Keystone {
         let mut users = python(c, "keystone.py")?;
         succeed(users.args([&gateway.endpoint, &self.endpoint]).arg(&self.made))?;
         Ok(())
-    }
-}
-
-impl Drop for Keystone {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

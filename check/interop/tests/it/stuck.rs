@@ -1,24 +1,15 @@
 //! Groups that do not serve, and clients that want nothing of them.
 
+use nacre_interop::background::Background;
 use nacre_interop::{Cluster, wait_until};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// What the OSD that is left says of clients that keep requests to themselves.
 fn backoffs(c: &Cluster, name: &str) -> u64 {
     let counted = c.json("ceph tell osd.0 perf dump osd-backoffs").unwrap();
     counted["osd-backoffs"][name].as_u64().unwrap()
-}
-
-/// A client that waits forever if the test fails.
-struct Client(Child);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -36,9 +27,10 @@ fn requests_that_wait_for_members_keep_no_other_pool_from_being_served() {
     wait_until("one OSD to be left", Duration::from_secs(30), alone).unwrap();
 
     let mut command = c.python_command("stuck.py");
-    let stuck = command.arg("stuck").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stuck = Client(stuck);
-    let mut said = BufReader::new(stuck.0.stdout.take().unwrap());
+    // It waits forever if the test fails.
+    let mut stuck =
+        Background::start(command.arg("stuck").stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+    let mut said = BufReader::new(stuck.stdout.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
     assert_eq!(line, "queued\n");
@@ -57,10 +49,10 @@ fn requests_that_wait_for_members_keep_no_other_pool_from_being_served() {
     for osd in ["osd.1", "osd.2"] {
         c.start(osd).unwrap();
     }
-    stuck.0.stdin.take().unwrap().write_all(b"look\n").unwrap();
+    stuck.stdin.take().unwrap().write_all(b"look\n").unwrap();
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut said, &mut rest).unwrap();
-    assert!(stuck.0.wait().unwrap().success(), "{}", String::from_utf8_lossy(&rest));
+    assert!(stuck.wait().unwrap().success(), "{}", String::from_utf8_lossy(&rest));
     c.wait_clean().unwrap();
     wait_until("nobody to wait", Duration::from_secs(30), || Ok(backoffs(&c, "waiting") == 0)).unwrap();
 }
