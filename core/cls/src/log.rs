@@ -1,8 +1,8 @@
 //! A log in an omap. Ceph: `cls_log`; the gateway logs changes of metadata like this.
 
-use crate::context::stored;
+use crate::context::{Page, stored};
 use crate::record::record;
-use crate::timeindex::{PREFIX, of_time};
+use crate::timeindex::{of_time, page_of_times};
 use crate::{Class, Context, Reply, fail, input, ok, output, r, rw};
 use bytes::Bytes;
 use nacre_base::errno::ENODATA;
@@ -70,17 +70,10 @@ fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let bounded = request.from != Utime::ZERO && request.to >= request.from;
     let end = bounded.then(|| of_time(request.to));
     let max = u64::try_from(request.max).ok().filter(|&max| max > 0).map_or(PAGE, |max| max.min(PAGE));
-    let page = ctx.page(after.as_bytes(), PREFIX, max)?;
-    let mut reply = ListReply { entries: Vec::new(), marker: Name::default(), truncated: page.more };
-    for (key, value) in page.pairs {
-        if end.as_ref().is_some_and(|end| key >= *end) {
-            reply.truncated = false;
-            break;
-        }
-        reply.entries.push(stored(&value)?);
-        reply.marker = key;
-    }
-    output(&reply)
+    let Page { pairs, more } = page_of_times(ctx, &after, end.as_ref(), max)?;
+    let marker = pairs.last().map(|(key, _)| key.clone()).unwrap_or_default();
+    let entries = pairs.iter().map(|(_, value)| stored(value)).collect::<Result<_, _>>()?;
+    output(&ListReply { entries, marker, truncated: more })
 }
 
 /// ENODATA when there is nothing to trim.

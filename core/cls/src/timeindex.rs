@@ -1,7 +1,8 @@
 //! Values under times. Ceph: `cls_timeindex`; the gateway keeps hints about expiring objects like this.
 
+use crate::context::Page;
 use crate::record::record;
-use crate::{Class, Context, Reply, fail, input, ok, output, r, rw};
+use crate::{Class, Context, Reply, Stop, fail, input, ok, output, r, rw};
 use bytes::Bytes;
 use nacre_base::errno::ENODATA;
 use nacre_base::{Name, Utime};
@@ -48,6 +49,22 @@ fn parsed(key: &Name) -> Option<(Utime, Name)> {
     Some((Utime { sec, nsec: micros.checked_mul(1000)? }, Name::copy_from(&text[end + 1..])))
 }
 
+/// What is behind `after`, and in front of `end`. There is no more when the end is reached.
+pub(crate) fn page_of_times(
+    ctx: &mut Context<'_>,
+    after: &Name,
+    end: Option<&Name>,
+    max: u64,
+) -> Result<Page, Stop> {
+    let mut page = ctx.page(after.as_bytes(), PREFIX, max)?;
+    let behind = |(key, _): &(Name, Bytes)| end.is_some_and(|end| key >= end);
+    if let Some(at) = page.pairs.iter().position(behind) {
+        page.pairs.truncate(at);
+        page.more = false;
+    }
+    Ok(page)
+}
+
 fn add(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let request = input(bytes, AddRequest::decode)?;
     let at = |entry: &Entry| Name::new([of_time(entry.time).as_bytes(), entry.name.as_bytes()].concat());
@@ -61,19 +78,10 @@ fn list(ctx: &mut Context<'_>, bytes: &[u8]) -> Reply {
     let after = if request.marker.is_empty() { of_time(request.from) } else { request.marker };
     let end = (request.to >= request.from).then(|| of_time(request.to));
     let max = u64::try_from(request.max).unwrap_or(PAGE).min(PAGE);
-    let page = ctx.page(after.as_bytes(), PREFIX, max)?;
-    let mut reply = ListReply { entries: Vec::new(), marker: Name::default(), truncated: page.more };
-    for (key, value) in page.pairs {
-        if end.as_ref().is_some_and(|end| key >= *end) {
-            reply.truncated = false;
-            break;
-        }
-        if let Some((time, name)) = parsed(&key) {
-            reply.entries.push(Entry { time, name, value });
-        }
-        reply.marker = key;
-    }
-    output(&reply)
+    let Page { pairs, more } = page_of_times(ctx, &after, end.as_ref(), max)?;
+    let marker = pairs.last().map(|(key, _)| key.clone()).unwrap_or_default();
+    let entry = |(key, value): (Name, Bytes)| parsed(&key).map(|(time, name)| Entry { time, name, value });
+    output(&ListReply { entries: pairs.into_iter().filter_map(entry).collect(), marker, truncated: more })
 }
 
 /// A page of what is to go, up to the end and all that starts like it. ENODATA when that is nothing.

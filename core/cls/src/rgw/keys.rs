@@ -16,8 +16,8 @@ use nacre_base::Name;
 
 pub(crate) const SPECIAL: u8 = 0x80;
 pub(crate) const LOG: &[u8] = b"\x800_";
-pub(crate) const LOG_END: &[u8] = b"\x801000_";
 pub(crate) const INSTANCES: &[u8] = b"\x801000_";
+pub(crate) const LOG_END: &[u8] = INSTANCES;
 pub(crate) const OLHS: &[u8] = b"\x801001_";
 pub(crate) const SPECIAL_END: &[u8] = b"\x809999_";
 
