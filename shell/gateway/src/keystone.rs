@@ -3,7 +3,7 @@
 //! What belongs to a project of Keystone belongs to the user with the project's id, which is made when it is
 //! first needed. What Keystone has answered is used for some minutes without asking it again.
 
-use crate::outbound::{Answer, Outbound};
+use crate::outbound::{Answer, Outbound, base_url};
 use crate::signing;
 use anyhow::{Context, Result, bail};
 use base64::Engine;
@@ -78,11 +78,7 @@ impl Keystone {
     /// Asks nothing yet.
     pub fn new(options: KeystoneOptions) -> Result<Keystone> {
         let outbound = Outbound::new(options.authorities.as_deref()).context("for Keystone")?;
-        let uri: Uri = options.url.parse().with_context(|| format!("{:?} is no URL", options.url))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
-            bail!("{:?} is not the URL of a Keystone", options.url);
-        }
-        let url = options.url.trim_end_matches('/');
+        let url = base_url(&options.url).context("for Keystone")?;
         let url = url.strip_suffix("/v3").unwrap_or(url).to_owned();
         let known = Mutex::new(Known::new(options.cache_size));
         let options = KeystoneOptions { url, ..options };

@@ -52,6 +52,14 @@ impl Target {
     }
 }
 
+/// The URL of a service, without a slash at its end: requests are to paths below it.
+pub fn base_url(text: &str) -> Result<&str> {
+    let uri: Uri = text.parse().with_context(|| format!("{text:?} is no URL"))?;
+    Target::of(&uri)?;
+    ensure!(uri.query().is_none(), "{text:?} is not the URL of a service");
+    Ok(text.trim_end_matches('/'))
+}
+
 /// Connects with services.
 #[derive(Clone)]
 pub struct Outbound {

@@ -8,7 +8,8 @@
 use crate::cipher::KEY_LEN;
 use crate::errors;
 use crate::keyring::RingKey;
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, base_url};
+use crate::recent::Recent;
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,10 +18,8 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use s3s::{S3Error, S3Result, s3_error};
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -54,14 +53,12 @@ pub struct DataKey {
     pub sealed: String,
 }
 
-/// What a data key is known by: the named key for new objects, or what Vault has made of it.
-type Known = HashMap<String, (DataKey, Instant)>;
-
 /// Asks Vault.
 pub struct Vault {
     options: VaultOptions,
     outbound: Outbound,
-    known: Mutex<Known>,
+    /// By the named key for new objects, and by what Vault has made of a data key.
+    known: Recent<DataKey>,
     requests: Semaphore,
 }
 
@@ -74,56 +71,41 @@ impl Vault {
     /// Asks nothing yet.
     pub fn new(options: VaultOptions) -> Result<Vault> {
         let outbound = Outbound::new(options.authorities.as_deref()).context("for Vault")?;
-        let uri: Uri = options.url.parse().with_context(|| format!("{:?} is no URL", options.url))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
-            bail!("{:?} is not the URL of a Vault", options.url);
-        }
-        let url = options.url.trim_end_matches('/').to_owned();
+        let url = base_url(&options.url).context("for Vault")?.to_owned();
         let mount = options.mount.trim_matches('/').to_owned();
         let options = VaultOptions { url, mount, ..options };
         options.token()?;
-        Ok(Vault { options, outbound, known: Mutex::default(), requests: Semaphore::new(REQUESTS_MAX) })
+        let (known, requests) = (Recent::new(FRESH, KNOWN_MAX), Semaphore::new(REQUESTS_MAX));
+        Ok(Vault { options, outbound, known, requests })
     }
 
     /// A data key of a named key, for new objects.
     pub async fn new_key(&self, name: &str) -> S3Result<DataKey> {
         // No sealed key has such a name: it begins with `vault:`.
         let place = format!("new {name}");
-        if let Some(known) = self.known(&place) {
+        if let Some(known) = self.known.get(&place) {
             return Ok(known);
         }
+        let since = Instant::now();
         let answer = self.ask(&format!("datakey/plaintext/{name}"), name, &json!({ "bits": 256 })).await?;
         let sealed = answer["ciphertext"].as_str().filter(|sealed| sealed.len() <= SEALED_MAX);
         let sealed = sealed.ok_or_else(|| errors::internal("Vault gave no data key"))?;
         let key = DataKey { key: key_of(&answer)?, sealed: sealed.to_owned() };
-        self.note(place, &key);
-        self.note(key.sealed.clone(), &key);
+        self.known.put(&place, key.clone(), since);
+        self.known.put(&key.sealed, key.clone(), since);
         Ok(key)
     }
 
     /// A data key that an object was written with.
     pub async fn open(&self, name: &str, sealed: &str) -> S3Result<RingKey> {
-        if let Some(known) = self.known(sealed) {
+        if let Some(known) = self.known.get(sealed) {
             return Ok(known.key);
         }
+        let since = Instant::now();
         let answer = self.ask(&format!("decrypt/{name}"), name, &json!({ "ciphertext": sealed })).await?;
-        let key = DataKey { key: key_of(&answer)?, sealed: sealed.to_owned() };
-        self.note(sealed.to_owned(), &key);
-        Ok(key.key)
-    }
-
-    fn known(&self, place: &str) -> Option<DataKey> {
-        let known = self.known.lock().expect("no code panics with it");
-        let found = known.get(place).filter(|(_, since)| since.elapsed() < FRESH);
-        found.map(|(key, _)| key.clone())
-    }
-
-    fn note(&self, place: String, key: &DataKey) {
-        let mut known = self.known.lock().expect("no code panics with it");
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-        known.insert(place, (key.clone(), Instant::now()));
+        let key = key_of(&answer)?;
+        self.known.put(sealed, DataKey { key, sealed: sealed.to_owned() }, since);
+        Ok(key)
     }
 
     /// The data of an answer. `name` was checked to be a word, which is good in a path.
@@ -139,7 +121,7 @@ impl Vault {
             StatusCode::OK => Ok(body["data"].clone()),
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Err(no_such_key(name, why)),
             StatusCode::FORBIDDEN => {
-                tracing::warn!("Vault refuses the gateway's token {path}: {why}");
+                tracing::warn!("Vault refuses the gateway's token for {path}: {why}");
                 Err(s3_error!(AccessDenied, "the gateway may not use the key {name:?} of Vault"))
             }
             status => {
