@@ -128,7 +128,7 @@ bluestore_block_size = {OSD_BYTES}
 osd_memory_target = 1073741824
 # A virtual disk often says that it rotates; these are Ceph's own values for one that does not.
 bluestore_debug_enforce_settings = ssd
-# A drill stops and starts the same OSDs; an OSD that was marked down five times in ten minutes exits for good.
+# A drill stops and starts the same OSDs. One that was marked down five times in ten minutes exits for good.
 osd_max_markdown_count = 1000
 osd_op_num_shards = 8
 osd_op_num_threads_per_shard = 2

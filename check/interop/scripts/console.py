@@ -64,7 +64,7 @@ const faults = [];
 const visible = (node) => node.getClientRects().length > 0 && getComputedStyle(node).visibility === "visible";
 for (const node of document.querySelectorAll("button, a, input, select, textarea, img, svg[role], dialog")) {
   if (!visible(node)) continue;
-  const labels = node.labels && node.labels.length ? [...node.labels].map((label) => label.textContent).join("") : "";
+  const labels = [...(node.labels || [])].map((label) => label.textContent).join("");
   const own = ["INPUT", "SELECT", "TEXTAREA", "DIALOG"].includes(node.tagName) ? "" : node.textContent;
   const name = node.getAttribute("aria-label") || node.getAttribute("alt") || labels || own;
   if (!name.trim()) faults.push(`no name: ${node.outerHTML.slice(0, 120)}`);
@@ -80,7 +80,8 @@ const channels = (color) => {
   return [...canvas.getImageData(0, 0, 1, 1).data];
 };
 const luminance = (color) => {
-  const [r, g, b] = channels(color).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const [r, g, b] = channels(color).map((c) => linear(c / 255));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
 const behind = (node) => {

@@ -123,7 +123,8 @@ fn key_name(id: &str) -> S3Result<String> {
 
 fn no_such_key(name: &str) -> S3Error {
     let message = format!(
-        "there is no key {name:?} in the key ring of this cluster, and the gateway uses no other service for keys"
+        "there is no key {name:?} in the key ring of this cluster, and the gateway uses no other service for \
+         keys"
     );
     errors::with_text("KMS.NotFoundException", StatusCode::BAD_REQUEST, message)
 }
