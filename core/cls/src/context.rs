@@ -267,8 +267,8 @@ impl<'a> Context<'a> {
         })?;
         if bytes > LISTING_BYTES_MAX { fail(E2BIG) } else { Ok(pairs) }
     }
-    /// Up to `max` pairs beyond `after` whose key starts with `prefix`, in order, and whether there are more of
-    /// them. A page also ends where it has as many bytes as a listing may have.
+    /// Up to `max` pairs beyond `after` whose key starts with `prefix`, in order, and whether there are
+    /// more of them. A page also ends where it has as many bytes as a listing may have.
     pub(crate) fn page(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page, Stop> {
         self.has_read = true;
         let mut page = Page::default();
